@@ -1,0 +1,94 @@
+"""A report's short forms: the table and sentences for a terminal, and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.dialects.visible import visible
+from harness.records.payload import CellRecord
+from harness.records.view import Report
+
+BAD_CELLS = ("failed", "wrong", "crashed", "timeout", "flaky")
+ANSWERED = ("answered", "partial", "timeout", "cancelled")
+
+
+def exit_code(report: Report) -> int:
+    """What the process ends with; the first that applies of 3, 1, 4, 0 (README has the list)."""
+    statuses = [target.outcome.status for target in report.targets]
+    cells = [entry.cell.status for entry in report.cells]
+    if not any(status in RAN for status in cells) and not any(status == "skipped" for status in statuses):
+        return 3
+    if any(status in BAD_CELLS for status in cells) or any(
+        s in ("timeout", "failed", "partial", "cancelled") for s in statuses
+    ):
+        return 1
+    if "blocked" in cells or any(status in ("blocked", "unreachable") for status in statuses):
+        return 4
+    return 0
+
+
+# A cell with one of these came from a host that answered.
+RAN = (
+    "generated", "mixed", "extern_only", "view_only", "no_graph", "eager_fallback", "cpu_fallback", "unsupported",
+    "skipped", *BAD_CELLS,
+)  # fmt: skip
+
+
+def cell_word(cell: CellRecord) -> str:
+    """What the terminal's matrix says in a cell: the kinds, or the status where nothing was generated."""
+    kinds = "+".join(cell.kinds)
+    if cell.status in ("generated", "mixed", "extern_only"):
+        return kinds
+    return f"{cell.status} ({kinds})" if kinds else cell.status
+
+
+def matrix_table(report: Report) -> str:
+    """The device x function matrix as aligned text."""
+    cells = {entry.key: entry.cell for entry in report.cells}
+    head = ["host", "device", "torch", *(column.function for column in report.columns)]
+    body = []
+    for row in report.rows:
+        several = sum(target.host == row.host for target in report.targets) > 1
+        words = [f"{row.host}/{row.target}" if several else row.host, row.device or "-", row.torch or "-"]
+        if any(row.cells):
+            words += [cell_word(cells[key]) if key else "-" for key in row.cells]
+        else:
+            words.append(f"{row.status}: {row.blank or ''}"[:110])
+        body.append([visible(word) for word in words])
+    return _aligned(head, body)
+
+
+def _aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Columns padded to their widest word; a sentence in the last place of a short row may run on."""
+    full = [row for row in body if len(row) == len(head)]
+    widths = [max(len(row[i]) for row in [head, *full]) for i in range(len(head))]
+    for row in body:
+        for i in range(min(3, len(row))):
+            widths[i] = max(widths[i], len(row[i]))
+    lines = []
+    for row in [head, *body]:
+        padded = [word.ljust(widths[i]) if i < len(row) - 1 else word for i, word in enumerate(row)]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def findings_text(report: Report) -> str:
+    """Findings that want a person's hand or eye, each with the line to type."""
+    lines = []
+    for finding in report.findings:
+        if finding.group in ("broken", "not_ready", "changed", "differs"):
+            lines.append(f"- {visible(finding.sentence)}")
+            if finding.detail:
+                lines.append(f"    {visible(finding.detail)}")
+            if finding.command:
+                lines.append(f"    $ {visible(finding.command)}")
+    return "\n".join(lines)
+
+
+def overview(report: Report) -> str:
+    """Title, summary, matrix and findings."""
+    parts = [report.title, visible(report.summary), "", matrix_table(report)]
+    findings = findings_text(report)
+    if findings:
+        parts += ["", findings]
+    return "\n".join(parts)

@@ -1,0 +1,281 @@
+"""Runs jobs side by side: a bounded pool, a deadline a host, nothing lost.
+
+A job is one worker thread from connect to clean.  Only connecting is retried, and a poll whose
+connection dropped: a probe that was started is never started again.  Each result is stored by the
+`keep` callback as soon as its host ends.  A worker that overruns every deadline of its own (a
+library that waits without limit) is given up, its host's row says so, and the others go on.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from harness import wire
+from harness.errors import (
+    AtlasError,
+    AuthError,
+    Blocked,
+    Cancelled,
+    DeadlineExceeded,
+    HostError,
+    Unreachable,
+    WireError,
+)
+from harness.events import Event, Listener
+from harness.launchers import direct
+from harness.records.payload import Result
+from harness.records.work import Job, Outcome
+from harness.runtimes import RUNTIMES
+from harness.store import now
+from harness.transports import connect
+from harness.transports.base import Transport
+
+PAYLOAD = Path(__file__).resolve().parent.parent / "probe_payload.py"
+RESULT_LIMIT = 64 * 2**20  # bytes of one target's result
+POLL_SECONDS = (0.2, 2.0)  # first and longest pause between polls
+RECONNECTS = 3
+OVERRUN = 180.0  # seconds beyond a host's deadline after which its worker is given up
+# What the payload's own clock is set short of the host's, so that its last record is written.
+MARGIN = 15.0
+
+Keep = Callable[[Outcome, bytes | None], None]
+
+
+def run(jobs: Sequence[Job], keep: Keep, emit: Listener, *, workers: int, cancelled: threading.Event,
+        ssh_config: Path | None = None) -> list[Outcome]:  # fmt: skip
+    """Run every job; returns their outcomes in the order of the jobs.  `keep` is called from one thread."""
+    waiting: queue.Queue[Job] = queue.Queue()
+    ended: queue.Queue[tuple[Job, Outcome, bytes | None]] = queue.Queue()
+    running: dict[str, float] = {}
+    for job in jobs:
+        waiting.put(job)
+        emit(Event(job.id, "queued"))
+
+    def work() -> None:
+        while True:
+            try:
+                job = waiting.get_nowait()
+            except queue.Empty:
+                return
+            running[job.id] = time.monotonic() + job.host.timeout + OVERRUN
+            ended.put((job, *_guarded(job, emit, cancelled, ssh_config)))
+
+    def start_worker() -> None:
+        threading.Thread(target=work, daemon=True).start()
+
+    for _ in range(min(workers, len(jobs))):
+        start_worker()
+    outcomes: dict[str, Outcome] = {}
+    by_id = {job.id: job for job in jobs}
+    while len(outcomes) < len(jobs):
+        try:
+            job, outcome, data = ended.get(timeout=0.5)
+        except queue.Empty:
+            for job_id in [i for i, end in list(running.items()) if time.monotonic() > end and i not in outcomes]:
+                outcomes[job_id] = _given_up(by_id[job_id])
+                _finish(outcomes[job_id], None, keep, emit, job_id)
+                start_worker()
+            continue
+        if job.id not in outcomes:
+            outcomes[job.id] = outcome
+            _finish(outcome, data, keep, emit, job.id)
+    return [outcomes[job.id] for job in jobs]
+
+
+def _finish(outcome: Outcome, data: bytes | None, keep: Keep, emit: Listener, job_id: str) -> None:
+    keep(outcome, data)
+    emit(Event(job_id, "ended", outcome.message or "", outcome))
+
+
+def _given_up(job: Job) -> Outcome:
+    message = f"its worker did not come back {OVERRUN:.0f} s after the deadline of {job.host.timeout:.0f} s"
+    return Outcome(
+        host=job.host.name, target=job.target.name, status="timeout", reason="given_up", message=message, ended=now()
+    )
+
+
+def _guarded(
+    job: Job, emit: Listener, cancelled: threading.Event, ssh_config: Path | None
+) -> tuple[Outcome, bytes | None]:
+    """One job; whatever goes wrong becomes its outcome."""
+    session = _Session(job, emit, cancelled, ssh_config)
+    try:
+        return session.run()
+    except HostError as error:
+        return session.outcome(_status_of(error), error.reason, error.message, error.hint), session.data
+    except AtlasError as error:
+        return session.outcome("failed", "harness", error.message, error.hint), session.data
+    except Exception as error:  # our bug costs this row, not the run
+        message = f"the harness failed: {type(error).__name__}: {error}"
+        return session.outcome("failed", "harness", message, "please report this"), session.data
+
+
+def _status_of(error: HostError) -> str:
+    for kind, status in ((DeadlineExceeded, "timeout"), (Cancelled, "cancelled"), (Unreachable, "unreachable"),
+                         (AuthError, "unreachable"), (Blocked, "blocked")):  # fmt: skip
+        if isinstance(error, kind):
+            return status
+    return "failed"
+
+
+class _Session:
+    """One job on its host, in its own thread."""
+
+    def __init__(self, job: Job, emit: Listener, cancelled: threading.Event, ssh_config: Path | None) -> None:
+        self.job, self.emit, self.cancelled, self.ssh_config = job, emit, cancelled, ssh_config
+        self.started, self.deadline = now(), time.monotonic() + job.host.timeout
+        self.data: bytes | None = None
+        self.argv: tuple[str, ...] = ()
+        self.payload_sha256: str | None = None
+        self.left_behind: str | None = None
+
+    def say(self, step: str, text: str = "") -> None:
+        self.emit(Event(self.job.id, step, text))  # type: ignore[arg-type]
+
+    def outcome(
+        self, status: str, reason: str | None = None, message: str | None = None, hint: str | None = None
+    ) -> Outcome:
+        return Outcome.model_validate({
+            "host": self.job.host.name, "target": self.job.target.name, "status": status, "reason": reason,
+            "message": message[:4000] if message else None, "hint": hint, "started": self.started, "ended": now(),
+            "result_sha256": sha256(self.data).hexdigest() if self.data is not None else None,
+            "payload_sha256": self.payload_sha256, "argv": self.argv, "left_behind": self.left_behind,
+        })  # fmt: skip
+
+    def run(self) -> tuple[Outcome, bytes | None]:
+        """Connect, send, start, follow, fetch, clean."""
+        self.say("connecting")
+        transport = connect(self.job.host, ssh_config=self.ssh_config)
+        try:
+            transport.open()
+            self._check()
+            self.say("sending")
+            place = direct.prepare(transport, self._python(), self.job.host.workdir)
+            try:
+                state = self._follow(transport, place)
+            finally:
+                self._leave(transport, place)
+            return self._judge(state), self.data
+        finally:
+            transport.close()
+
+    def _follow(self, transport: Transport, place: direct.Place) -> direct.State:
+        """Start the payload and tail it to its end; ends it at the deadline or when the run is cancelled."""
+        self.payload_sha256 = direct.push(transport, place, PAYLOAD)
+        self.argv = RUNTIMES[self.job.target.runtime](self._payload_argv(place), self.job.target)
+        left = self.deadline - time.monotonic()
+        direct.start(transport, place, self.argv, {"LC_ALL": "C.UTF-8"}, max(left - MARGIN / 2, 1), self.payload_sha256)
+        self.say("running")
+        state, pause = self._poll(transport, place, 0), POLL_SECONDS[0]
+        while state.state == "running":
+            if self.cancelled.is_set() or time.monotonic() > self.deadline:
+                direct.cancel(transport, place)
+                state = self._poll(transport, place, state.offset)
+                break
+            self.cancelled.wait(pause)
+            pause = min(pause * 1.3, POLL_SECONDS[1])
+            state = self._poll(transport, place, state.offset)
+        if state.result_bytes:
+            self.say("fetching")
+            self.data = transport.get(place.result, limit=RESULT_LIMIT)
+            if sha256(self.data).hexdigest() != state.result_sha256:
+                raise HostError(
+                    "the result arrived changed: its sha256 is not the one that the host computed", reason="hash"
+                )
+        return state
+
+    def _payload_argv(self, place: direct.Place) -> tuple[str, ...]:
+        selection, host = self.job.selection, self.job.host
+        left = max(self.deadline - time.monotonic() - MARGIN, 1.0)
+        words = [place.python, "-B", f"{place.folder}/probe_payload.py", "--out", place.result,
+                 "--timeout", f"{selection.cell_timeout or host.cell_timeout:g}", "--deadline", f"{left:.0f}",
+                 "--workdir", f"{place.folder}/work"]  # fmt: skip
+        for device in selection.devices:
+            words += ["--device", device]
+        for function in selection.functions:
+            words += ["--function", function]
+        if selection.jobs:
+            words += ["--jobs", str(selection.jobs)]
+        return tuple(words)
+
+    def _poll(self, transport: Transport, place: direct.Place, offset: int) -> direct.State:
+        """Poll, over a new connection if the old one dropped; the payload goes on meanwhile."""
+        for attempt in range(RECONNECTS + 1):
+            try:
+                if attempt:
+                    self.say("retrying", f"connection lost, attempt {attempt} of {RECONNECTS}")
+                    transport.close()
+                    transport.open()
+                state = direct.poll(transport, place, offset)
+            except Unreachable:
+                if attempt == RECONNECTS or time.monotonic() > self.deadline or self.cancelled.wait(2.0**attempt):
+                    raise
+                continue
+            for line in state.progress.splitlines():
+                self.say("cell" if line.startswith("cell ") else "running", line[:300])
+            return state
+        raise AssertionError("unreachable")
+
+    def _leave(self, transport: Transport, place: direct.Place) -> None:
+        """Nothing of ours stays: the command is ended, the directory removed; what could not be is said."""
+        try:
+            survivors = direct.cancel(transport, place)
+            kept = direct.clean(transport, place)
+            if survivors or kept:
+                self.left_behind = f"processes {list(survivors)}" if survivors else kept
+        except HostError as error:
+            self.left_behind = f"{place.folder} ({error.message}); it goes {direct.KEEP_HOURS:.0f} h after its end"
+
+    def _python(self) -> str:
+        mine = sys.executable if self.job.host.transport == "local" else "python3"
+        return self.job.target.python or self.job.host.python or mine
+
+    def _check(self) -> None:
+        if self.cancelled.is_set():
+            raise Cancelled("the run was interrupted before this host's turn")
+        if time.monotonic() > self.deadline:
+            raise DeadlineExceeded(f"connecting used up the deadline of {self.job.host.timeout:.0f} s")
+
+    def _judge(self, state: direct.State) -> Outcome:
+        """What the end of the payload and its result say together."""
+        if self.cancelled.is_set():
+            return self.outcome("cancelled", "interrupted", "the run was interrupted; cells that had ended are kept")
+        if state.exit_reason == "deadline" or time.monotonic() > self.deadline:
+            message = f"not done after {self.job.host.timeout:.0f} s; cells that had ended are kept"
+            return self.outcome("timeout", "deadline", message, "raise `timeout:` of this host in hosts.yaml")
+        if self.data is None:
+            said = state.stderr.strip().splitlines()
+            how = _killed() if state.state == "lost" else f"it ended with code {state.exit_code}"
+            return self.outcome("failed", "killed" if state.state == "lost" else "no_result",
+                                f"the payload wrote no result: {how}{': ' + said[-1] if said else ''}")  # fmt: skip
+        try:
+            return self._judge_result(wire.parse(self.data), state)
+        except WireError as error:
+            return self.outcome("failed", "result", error.message)
+
+    def _judge_result(self, result: Result, state: direct.State) -> Outcome:
+        if result.end is None:
+            how = _killed() if state.state == "lost" else f"the payload ended with code {state.exit_code}"
+            return self.outcome("partial", "cut_short", f"the result has no end record: {how}")
+        if result.end.reason == "deadline":
+            message = f"not done after {self.job.host.timeout:.0f} s; cells that had ended are kept"
+            return self.outcome("timeout", "deadline", message, "raise `timeout:` of this host in hosts.yaml")
+        if result.end.reason == "no_device":
+            return self.outcome("skipped", "no_device", "no device of this host was selected")
+        if result.end.reason is not None:
+            return self.outcome("partial", result.end.reason, result.end.message)
+        blocked = [cell for cell in result.cells if cell.status == "blocked"]
+        if blocked and len(blocked) == len(result.cells):
+            return self.outcome("blocked", blocked[0].reason, blocked[0].message, blocked[0].hint)
+        return self.outcome("answered")
+
+
+def _killed() -> str:
+    return ("the probe and its keeper were killed from outside, as the kernel does with a whole cgroup that is out of memory "
+            "(`journalctl -k` on the host tells)")  # fmt: skip
