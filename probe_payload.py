@@ -163,6 +163,7 @@ REASONS = {
     "hang": "did not end by its deadline",
     "tolerance": "the difference from eager exceeds the tolerance of the dtype",
     "interrupted": "the run was interrupted",
+    "journal_full": "the disk that holds the result file is full",
     "result_lost": "the process ended well but its result could not be read",
     "isolation": "the process that starts the cells died",
 }
@@ -278,9 +279,11 @@ _TRITON_CATEGORIES = (
 _CPP_DEFINITION = re.compile(r'^extern "C"\s+(?:\S+\s+)?void\s+(?P<name>\w+)\(')
 _METAL_DEFINITION = re.compile(r"^\s*kernel void (?P<name>\w+)\(")
 _NESTED = re.compile(r"(?:^|\W)async_compile\.(?P<method>\w+)\(\s*[rR]?['\"](?P<name>\w+)['\"]")
-_ORIGINAL_ATEN = re.compile(r"Original ATen: \[([^\]]*)\]")
+_ORIGINAL_ATEN = re.compile(r"Original ATen: \[([^\[\]]*)\]")
+_CALLED = re.compile(r"\b(\w+)(?:\.run)?\(")
 _AOT_ID = re.compile(r"^# AOT ID: \['\d+_(inference|forward|backward)'\]", re.MULTILINE)
-_STRING = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"")
+# An escape outside a string is taken too: else a line of nothing but \' costs its length squared.
+_STRING = re.compile(r"\\.|'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"")
 
 # Calls in a Python wrapper: pattern -> kind.  The first that matches at a place decides.
 _PYTHON_CALLS = (
@@ -312,7 +315,7 @@ class Classification:
         self.wrapper = "python"
         self.role = "unknown"
         self.kernels = []
-        self.calls = []
+        self.calls, self._by_name = [], {}
         self.evidence = []
 
     @property
@@ -327,13 +330,11 @@ class Classification:
         self.evidence.append({"line": number, "kind": kind, "why": why, "text": text.strip()[:200]})
 
     def call(self, number, kind, name, text):
-        for call in self.calls:
-            if call["name"] == name and call["kind"] == kind:
-                call["count"] += 1
-                call["lines"].append(number)
-                break
-        else:
-            self.calls.append({"name": name, "kind": kind, "count": 1, "lines": [number]})
+        call = self._by_name.setdefault((name, kind), {"name": name, "kind": kind, "count": 0, "lines": []})
+        if not call["count"]:
+            self.calls.append(call)
+        call["count"] += 1
+        call["lines"].append(number)
         self.decide(number, kind, "calls %s" % name, text)
 
 
@@ -365,17 +366,19 @@ def _divide(lines):
     """(first, last) line numbers of each kernel definition, and the numbers of the wrapper's lines.
 
     A module docstring holds a second copy of the kernels under autotune_at_compile_time: it is neither.
+    Once the C++ program of a cpp_wrapper module has begun, its lines are all the wrapper's.
     """
-    bodies, host = [], []
+    bodies, host, is_program = [], [], False
     number, total = 1, len(lines)
     while number <= total:
         line = lines[number - 1]
         if _generator(line):
             bodies.append((number, _end_of_string(lines, number)))
             number = bodies[-1][1] + 1
-        elif re.match(r"[rR]?(\"\"\"|''')", line) and not _inside_cpp(lines, number):
+        elif _QUOTE.match(line) and not is_program and not _begins_program(lines, number):
             number = _end_of_string(lines, number) + 1
         else:
+            is_program = is_program or _begins_program(lines, number)
             host.append(number)
             number += 1
     return bodies, host
@@ -397,9 +400,9 @@ def _generator(line):
     return callee if _QUOTE.search(line) else None
 
 
-def _inside_cpp(lines, number):
+def _begins_program(lines, number):
     """True if the string that starts here is the C++ program of a cpp_wrapper module."""
-    return number > 1 and lines[number - 2].rstrip().endswith("(")
+    return number > 1 and lines[number - 2].endswith(" = (") and bool(_QUOTE.match(lines[number - 1]))
 
 
 def _end_of_string(lines, number):
@@ -425,16 +428,21 @@ def _read_kernel(found, lines, first, last):
     kind = GENERATORS.get(method, "unknown")
     kernel = _new_kernel(_DEFINITION.match(lines[first - 1]).group("name"), kind, first, last)
     found.decide(first, kind, "kernel %s by %s" % (kernel["name"], method), lines[first - 1])
-    if kind == "triton":
+    _read_body(found, kernel, lines, first, last)
+    found.kernels.append(kernel)
+
+
+def _read_body(found, kernel, lines, first, last):
+    """What the text of a kernel says of it."""
+    if kernel["kind"] == "triton":
         for number in range(first, last + 1):
             heuristic = _HEURISTIC.match(lines[number - 1])
             if heuristic and heuristic.group(1) in _TRITON_CATEGORIES:
                 kernel["category"] = heuristic.group(1)
-                found.decide(number, kind, "category %s" % heuristic.group(1), lines[number - 1])
+                found.decide(number, "triton", "category %s" % heuristic.group(1), lines[number - 1])
                 break
-    if kind == "cpp":
+    if kernel["kind"] == "cpp":
         _read_cpp_body(found, kernel, lines, first, last)
-    found.kernels.append(kernel)
 
 
 def _new_kernel(name, kind, first, last):
@@ -484,11 +492,10 @@ def _read_cpp_wrapper_line(found, lines, number):
         if kind is None and match.group("method") in NOT_GENERATORS:
             continue
         nested = kind or GENERATORS.get(match.group("method"), "unknown")
-        last = number if kind is None else _end_of_block(lines, number)
+        last = _end_of_string(lines, number) if kind is None else _end_of_block(lines, number)
         kernel = _new_kernel(match.group("name"), nested, number, last)
         found.decide(number, nested, "kernel %s in the C++ wrapper" % kernel["name"], line)
-        if nested == "cpp":
-            _read_cpp_body(found, kernel, lines, number, last)
+        _read_body(found, kernel, lines, number, last)
         found.kernels.append(kernel)
 
 
@@ -501,27 +508,33 @@ def _is_definition(lines, number):
 
 
 def _end_of_block(lines, number):
-    """Line of the closing brace at the margin; the last line if there is none."""
-    return next((n for n in range(number, len(lines) + 1) if lines[n - 1].startswith("}")), len(lines))
+    """Line of the closing brace at the margin, or the one before the next kernel; else the last line."""
+    for last in range(number + 1, len(lines) + 1):
+        if lines[last - 1].startswith("}"):
+            return last
+        if _CPP_DEFINITION.match(lines[last - 1]) or _METAL_DEFINITION.match(lines[last - 1]):
+            return last - 1
+    return len(lines)
 
 
 def _name_operations(found, lines, host):
     """Give each kernel the ATen operations of the comment above its definition or its first call."""
     by_name = {kernel["name"]: kernel for kernel in found.kernels}
-    called = re.compile(r"\b(%s)(?:\.run)?\(" % "|".join(map(re.escape, by_name))) if by_name else None
+    by_line = {kernel["line"]: kernel for kernel in found.kernels}
+    library = {number for call in found.calls for number in call["lines"]}
     comment = None
     for number in host:
         line = lines[number - 1]
-        original = _ORIGINAL_ATEN.search(line)
-        if original and line.lstrip().startswith(("#", "//")):
-            comment = [word.strip() for word in original.group(1).split(",") if word.strip()]
-        for kernel in found.kernels:
-            if comment and kernel["line"] == number + 1 and not kernel["operations"]:
-                kernel["operations"], comment = comment, None
-        match = called.search(line) if called and comment else None
-        if match and not line.lstrip().startswith(("#", "//")):
-            kernel = by_name[match.group(1)]
+        kernel = by_line.get(number + 1)
+        if line.lstrip().startswith(("#", "//")):
+            original = _ORIGINAL_ATEN.search(line)
+            if original:
+                comment = [word.strip() for word in original.group(1).split(",") if word.strip()]
+        elif comment and not kernel:
+            kernel = next((by_name[name] for name in _CALLED.findall(line) if name in by_name), None)
+        if kernel and comment:
             kernel["operations"] = kernel["operations"] or comment
+        if kernel or number in library:  # a comment speaks of the next kernel or library call, whichever comes
             comment = None
 
 
@@ -564,7 +577,7 @@ FAULTS = (
     (r"Feature '\S+' requires \.target|ptxas error", "failed", "ptxas_feature", None),
     (r"libcuda\.so cannot found|cannot find -lcuda|libcuda\.so\.1", "blocked", "libcuda", "sudo ldconfig"),
     (r"Error 80[34]|forward compatibility|driver (version )?(is insufficient|mismatch)|Driver/library version mismatch", "blocked", "driver_mismatch", "reboot, or install the driver that fits this CUDA"),
-    (r"devices are busy or unavailable|exclusive", "blocked", "device_busy", "nvidia-smi"),
+    (r"devices are busy or unavailable|exclusive[- ](process|thread|mode)", "blocked", "device_busy", "nvidia-smi"),
     (r"NVML: Unknown Error|GPU is lost|fallen off the bus", "blocked", "device_lost", "restart the container, or reboot"),
     (r"OutOfResources|No valid triton configs|out of resource", "failed", "out_of_resources", None),
     (r"does not support (bf16|bfloat16|fp64|float64|fp16)|atomic_add does not support", "failed", "triton_dtype", None),
@@ -701,7 +714,20 @@ def host_facts(cleared):
 
 def _ours(name):
     return name.startswith(
-        ("TORCH", "TRITON", "PYTORCH", "OMP_", "KMP_", "MKL_", "CUDA_VISIBLE", "HIP_VISIBLE", "ZE_AFF")
+        (
+            "TORCH",
+            "TRITON",
+            "PYTORCH",
+            "OMP_",
+            "KMP_",
+            "MKL_",
+            "CUDA_VISIBLE",
+            "HIP_VISIBLE",
+            "HSA_",
+            "ZE_AFF",
+            "ATEN_",
+            "CXX",
+        )
     )
 
 
@@ -930,8 +956,10 @@ def _cuda_devices(torch, backend):
 
 def nvidia_gpus():
     """What `nvidia-smi -L` lists: name, uuid, mig_parent (uuid), mig_slice.  Empty without a driver."""
-    if not shutil.which("nvidia-smi"):
-        return []
+    if not shutil.which("nvidia-smi"):  # a container may have the devices and not the program
+        listed = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        return [{"name": _read(path).split("\n")[0].partition(":")[2].strip(), "uuid": None, "mig_parent": None,
+                 "mig_slice": None} for path in listed]  # fmt: skip
     try:
         listing = run_program("nvidia-smi", "-L", timeout=20)
     except (RuntimeError, OSError, subprocess.SubprocessError):
@@ -957,7 +985,7 @@ def _unusable_gpus(torch, backend, build, fact):
     """GPUs that a driver reports while torch says that there is none."""
     gpus = [gpu for gpu in nvidia_gpus() if not gpu["mig_parent"]]
     if build == "cuda":
-        status, reason, hint = fault_of(fact["reason"] or "", "blocked", "device_missing")
+        _, reason, hint = fault_of(fact["reason"] or "", "blocked", "device_missing")
         hint = hint or "nvidia-smi; compare its CUDA version with torch's %s" % torch.version.cuda
     else:
         reason, hint = "device_missing", "install a CUDA build of torch, see https://pytorch.org/get-started"
@@ -1111,7 +1139,7 @@ def _listening(names, handler):
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
     try:
-        yield handler
+        yield
     finally:
         for logger, level in loggers:
             logger.removeHandler(handler)
@@ -1153,15 +1181,15 @@ def capture(fn, inputs, route=None, folder=None):
     torch._dynamo.reset()
     loggers = ("torch._inductor.graph.__output_code", "torch._inductor.codecache.__output_code")
     gave = {}
-    with _listening(loggers, _Collector(_logged_code, folder)) as logged:
-        with _listening(("torch.__trace",), _Collector(_traced_code)) as traced:
-            for name in ROUTES[:2] if route is None else (route,) if route in ROUTES[:2] else ():
-                gave[name] = _by_helper(name, call, inputs, kept)
-                if kept.called:
-                    break
-            if not kept.called:
-                with contextlib.suppress(Exception):  # kept.error has it
-                    call(*inputs)
+    logged, traced = _Collector(_logged_code, folder), _Collector(_traced_code)
+    with _listening(loggers, logged), _listening(("torch.__trace",), traced):
+        for name in ROUTES[:2] if route is None else (route,) if route in ROUTES[:2] else ():
+            gave[name] = _by_helper(name, call, inputs, kept)
+            if kept.called:
+                break
+        if not kept.called:
+            with contextlib.suppress(Exception):  # kept.error has it
+                call(*inputs)
     gave["output_code_log"] = (logged.codes, None)
     gave["structured_trace"] = (traced.codes, None)
     _choose(kept, gave, route)
@@ -1303,31 +1331,44 @@ def task_canary(task):
 
 def task_warm(task):
     """What every CPU cell would repeat: the vector ISA, the precompiled header, the imports."""
-    return {"vector_isa": warm_up()}
+    return warm_up()
 
 
 def warm_up():
-    """Settle the vector ISA, build the precompiled header, compile one tiny function; returns the ISA.
+    """What every CPU cell would repeat: the ISA, the precompiled header, the imports, a first compile.
 
     Few elements: a parallel loop here would hang the first one of every fork.
+    Returns the ISA and what took how many wall seconds.
     """
     import torch
-    import torch._inductor.compile_fx  # noqa: F401  what every cell imports, before the fork below
 
     torch.manual_seed(0)
+    marks = [time.monotonic()]
     builder = _build_header_ahead()
+    import torch._inductor.compile_fx
+    import torch._inductor.utils
+
     isa = prepare_vector_isa()
+    marks.append(time.monotonic())
+    tiny = torch.compile(lambda x: x + 1, backend="inductor")
+    get_code = getattr(torch._inductor.utils, "get_code", None)  # 2.4+: generates and builds nothing
+    get_code(tiny, torch.zeros(2)) if get_code else tiny(torch.zeros(2))
+    torch._dynamo.reset()
+    marks.append(time.monotonic())
     if builder:
         os.waitpid(builder, 0)
-    _compile_tiny()
-    torch._dynamo.reset()
-    return isa
+    marks.append(time.monotonic())
+    names = ("vector_isa", "first_codegen", "waiting_for_header")
+    return {"vector_isa": isa, "seconds": {name: marks[i + 1] - marks[i] for i, name in enumerate(names)}}
 
 
-def _compile_tiny():
-    import torch
-
-    torch.compile(lambda x: x + 1, backend="inductor")(torch.zeros(2))
+# A kernel that Inductor compiles with the flags of its vectorised ones.
+_HEADER_USER = """#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C" void kernel(float* out_ptr0)
+{
+    at::vec::Vectorized<float>(1.0f).store(out_ptr0);
+}
+"""
 
 
 def _build_header_ahead():
@@ -1336,17 +1377,30 @@ def _build_header_ahead():
     If the test decides otherwise the header is built again: a wrong guess costs time, nothing else.
     Returns the child's pid, or None where there is nothing to build.
     """
-    import torch._inductor.config as config
-
-    if not getattr(config, "cpp_cache_precompile_headers", False) or not hasattr(config.cpp, "vec_isa_ok"):
+    try:
+        import torch._inductor.codecache as codecache
+        import torch._inductor.config as config
+        import torch._inductor.cpu_vec_isa as isa_module
+        from torch._inductor.async_compile import AsyncCompile
+    except ImportError:
+        return None
+    build_header = getattr(codecache, "_precompile_header", None)
+    if not getattr(config, "cpp_cache_precompile_headers", False) or build_header is None:
         return None
     pid = os.fork()
     if pid:
         return pid
     try:
         die_with_parent()
-        config.cpp.vec_isa_ok = True
-        _compile_tiny()
+        for isa in isa_module.supported_vec_isa_list:
+            type(isa).__bool__ = lambda self: True  # this child only guesses: no test
+
+        def build_and_leave(*arguments, **options):
+            build_header(*arguments, **options)
+            os._exit(0)  # the kernel that wanted it is not needed
+
+        codecache._precompile_header = build_and_leave
+        AsyncCompile().cpp_pybinding(["float*"], _HEADER_USER)
     finally:
         os._exit(0)
 
@@ -1687,7 +1741,7 @@ def guard(task, forked):
     folder = Path(task["dir"])
     kills, started = oom_kills(), time.monotonic()
     pid = _start(task, forked)
-    status, usage, ended_by = _watch(task, pid, started)
+    status, ended_by = _watch(task, pid, started)
     survivors = kill_descendants(os.getpid(), groups=(pid,))
     whole = resource.getrusage(resource.RUSAGE_CHILDREN)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
@@ -1701,12 +1755,12 @@ def guard(task, forked):
 
 
 def _watch(task, pid, started):
-    """(wait status, resource usage, why it was killed or None)."""
+    """(wait status, why it was killed or None)."""
     folder, pause, looked, ended_by = Path(task["dir"]), 0.005, 0.0, None
     while True:
-        done, status, usage = os.wait4(pid, os.WNOHANG)
+        done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return status, usage, ended_by
+            return status, ended_by
         waited = time.monotonic() - started
         if waited > task["deadline"]:
             ended_by = "deadline"
@@ -1786,12 +1840,13 @@ def zygote(cold, warm, mode):
         warm.close()
         _say(cold, {"event": "imported"})
         return serve(cold, quiet=0)
+    began = time.monotonic()
     try:
         import torch  # noqa: F401
     except BaseException as error:
         _say(cold, {"event": "import_failed", "text": describe_error(error)})
         raise
-    _say(cold, {"event": "imported"})
+    _say(cold, {"event": "imported", "seconds": time.monotonic() - began})
     quiet = threads()  # numpy's BLAS starts some at import, and parks them itself at a fork
     pid = os.fork()
     if pid:
@@ -1802,7 +1857,7 @@ def zygote(cold, warm, mode):
     adopt_orphans()
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(tempfile.gettempdir(), "warm"))
     try:
-        _say(warm, {"event": "ready", "vector_isa": warm_up()})
+        _say(warm, {"event": "ready", **warm_up()})
     except Exception as error:
         _say(warm, {"event": "ready", "vector_isa": None, "text": describe_error(error)})
     return serve(warm, quiet)
@@ -1871,27 +1926,33 @@ class Journal:
     RESERVE = 1 << 20
 
     def __init__(self, path):
-        self.records, self.counts, self.artifacts = [], Counter(), {}
-        self.file = open(path, "w", encoding="ascii") if path else None  # noqa: SIM115
+        self.records, self.counts, self.artifacts, self.full = [], Counter(), {}, False
+        self.file = open(path, "wb", buffering=0) if path else None  # noqa: SIM115
         self.reserve = Path(str(path) + ".reserve") if path else None
         if self.reserve:
             self.reserve.write_bytes(b"\0" * self.RESERVE)
 
     def write(self, record, **fields):
-        """Append one record; on a full disk give up the reserve and try again."""
+        """Append one record, whole or not at all.  On a full disk the reserve is given up, for what must still be said."""
         line = {"record": record, **fields}
         self.records.append(line)
         if self.file is None:
             return
-        text = json.dumps(line, ensure_ascii=True, allow_nan=False) + "\n"
-        try:
-            self.file.write(text)
-            self.file.flush()
-        except OSError:
-            if self.reserve is None or not self.reserve.exists():
-                raise
-            self.reserve.unlink()
-            self.file.flush()  # what did not fit is still buffered
+        data = (json.dumps(line, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
+        start = self.file.tell()
+        while not (self.full and record == "artifact"):
+            try:
+                rest = data
+                while rest:
+                    rest = rest[self.file.write(rest) :]
+                return
+            except OSError:
+                self.file.truncate(start)  # half a record would spoil the next one too
+                self.file.seek(start)
+                if self.full:
+                    raise
+                self.full = True
+                self.reserve.unlink()
 
     def artifact(self, sha, text):
         if sha not in self.artifacts:
@@ -1977,8 +2038,10 @@ class Probe:
         self.journal.write("run", schema_version=SCHEMA_VERSION, payload_version=VERSION, payload_sha256=own_sha256(),
                            argv=sys.argv, started=now())  # fmt: skip
         self.work = Path(tempfile.mkdtemp(prefix="inductor-atlas-", dir=self.options.workdir))
+        adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: setattr(self, "stop", self.stop or "interrupted"))
+        self.say("begin", {})
         process = self._start_zygote()
         began = time.monotonic()
         try:
@@ -1986,11 +2049,12 @@ class Probe:
                 self._turn()
                 if self.options.deadline and time.monotonic() - began > self.options.deadline:
                     self.stop = "deadline"
+                if self.journal.full:
+                    self.stop = "journal_full"
                 if time.monotonic() - began > IMPORT_DEADLINE + FACTS_DEADLINE:
                     self._give_up_waiting()
         finally:
-            kill_descendants(process.pid)
-            process.kill()
+            kill_descendants(os.getpid(), groups=(process.pid,))
             process.wait()
             shutil.rmtree(self.work, ignore_errors=True)
         return self._end()
@@ -2047,6 +2111,7 @@ class Probe:
     # -- what zygotes say
 
     def _on_imported(self, channel, message):
+        self._took(**({"import": message["seconds"]} if "seconds" in message else {}))
         self._send(self.cold, "discover", {}, FACTS_DEADLINE)
         if self.mode == "spawn":
             self._send(self.cold, "warm", {}, IMPORT_DEADLINE)
@@ -2056,6 +2121,7 @@ class Probe:
 
     def _on_ready(self, channel, message):
         self.ready, self.vector_isa = True, message["vector_isa"]
+        self._took(**message.get("seconds", {}))
         if message.get("text"):
             self.facts.unknown["vector_isa"] = first_line(message["text"])
         self._write_environment()
@@ -2091,12 +2157,14 @@ class Probe:
 
     def _no_torch(self, text):
         """torch cannot be imported: one blocked CPU, and every cell says why."""
-        status, reason, hint = fault_of(text, "blocked", "torch_import")
+        _, reason, hint = fault_of(text, "blocked", "torch_import")
         self.facts.values.setdefault("backends", [])
         for name in ("torch_version", "vector_isa"):
             self.facts.unknown[name] = first_line(text.strip().splitlines()[-1] if text.strip() else text)
         self.ready, self.entries = True, []
-        blocked = (reason, first_line(text.strip().splitlines()[-1]), hint)
+        last = first_line(text.strip().splitlines()[-1]) if text.strip() else "the process died"
+        message = "torch is not installed in %s" % sys.executable if reason == "no_torch" else last
+        blocked = (reason, message, hint)
         self._device({"device": "cpu", "backend": "cpu", "index": None, "blocked": blocked})
         self._write_environment()
 
@@ -2131,10 +2199,13 @@ class Probe:
         self._write_environment()
 
     def _after_warm(self, task, report, result):
-        error = result.get("error") or dict(text=how_it_died(report)[2])
-        self._on_ready(
-            None, {"vector_isa": result.get("vector_isa"), "text": None if "vector_isa" in result else error["text"]}
-        )
+        error = result.get("error") or {"text": how_it_died(report)[2]}
+        self._on_ready(None, result if "vector_isa" in result else {"vector_isa": None, "text": error["text"]})
+
+    def _took(self, **seconds):
+        """Start-up that the cells share, in wall seconds."""
+        startup = self.facts.values.setdefault("startup", {})
+        startup.update((name, round(value, 3)) for name, value in seconds.items())
 
     def _device(self, entry, unknown=None, **facts):
         """Write a device's record and queue its cells, or write them where it is blocked."""
@@ -2153,13 +2224,17 @@ class Probe:
         self.devices.append(record)
         self.journal.write("device", **record)
         self.say("device", record)
-        for name in self.titles:
-            task = {"entry": entry, "function": name, "variant": DEFAULT_VARIANT, "pack": self.options.pack and
-                    os.path.abspath(self.options.pack), "route": self.options.route, "attempts": 1, "alone": False}  # fmt: skip
+        for task in self._tasks(entry):
             if entry["blocked"]:
                 self._cell(self._base(task), status="blocked", reason=reason, message=message, hint=hint)
             else:
                 self.queue.append(task)
+
+    def _tasks(self, entry):
+        """One for each function."""
+        pack = self.options.pack and os.path.abspath(self.options.pack)
+        return [{"entry": entry, "function": name, "variant": DEFAULT_VARIANT, "pack": pack, "route": self.options.route,
+                 "attempts": 1, "alone": False} for name in self.titles]  # fmt: skip
 
     def _write_environment(self):
         if self.environment_written or self.canaries or not self.ready or self.entries is None:
@@ -2250,6 +2325,9 @@ class Probe:
 
     def _end(self):
         """Cells that had no turn, the last record, the exit code."""
+        if self.entries is None:  # torch never answered: the CPU is there all the same
+            cpu = {"device": "cpu", "backend": "cpu", "index": None, "visible": None, "blocked": None}
+            self.queue = self._tasks(cpu) if matches_device(cpu, self.options.device) else []
         for task in [*self.running.values(), *self.queue]:
             if self.stop == "deadline" and task in self.running.values():
                 self._cell(
@@ -2265,10 +2343,10 @@ class Probe:
         self.journal.write("end", ended=now(), cells=sum(counts.values()), counts=counts, reason=reason,
                            message=REASONS.get(reason))  # fmt: skip
         self.say("end", counts)
-        if not self.devices:
-            return 5
         if any(counts.get(status) for status in BAD) or self.stop:
             return 1
+        if not self.devices:
+            return 5
         return 4 if counts.get("blocked") else 0
 
 
@@ -2348,6 +2426,11 @@ class Printer:
         self.environment, self.cells, self.printed = None, {}, set()
 
     def __call__(self, event, data):
+        if event in ("begin", "device", "start") and sys.stderr.isatty():
+            doing = "%s %s" % (data["entry"]["device"], data["function"]) if event == "start" else "looking for devices"
+            print("\r%s ...\033[K" % doing, end="", file=sys.stderr, flush=True)
+        elif sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
         if event == "environment":
             self.environment = data
             self._environment()
@@ -2587,6 +2670,8 @@ def parse(arguments):
             parser.error("--device %s: allowed: cpu, mps, cuda, cuda:N, rocm, xpu, xpu:N" % name)
     if options.jobs is not None and options.jobs < 1:
         parser.error("--jobs %d: must be 1 or more" % options.jobs)
+    if options.cell_megabytes < 1:
+        parser.error("--cell-megabytes %d: must be 1 or more" % options.cell_megabytes)
     if options.workdir and not os.access(options.workdir, os.W_OK | os.X_OK):
         parser.error("--workdir %s: not a directory that this user can write" % options.workdir)
     return options
@@ -2625,7 +2710,11 @@ def main(arguments):
     if options.describe:
         print(json.dumps(describe(), indent=2))
         return 0
-    journal = Journal(options.out)
+    try:
+        journal = Journal(options.out)
+    except OSError as error:
+        print("probe_payload.py: error: --out %s: %s" % (options.out, error), file=sys.stderr)
+        return 2
     names = [name for name in list_functions(options.pack) if chosen(name, options.function)]
     probe = Probe(options, journal, print_progress if options.out else Printer(journal, names))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -45,13 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)
+        sys.stdout.flush()
         return code
     except AtlasError as error:
         print(error.message, file=sys.stderr)
         if error.hint:
             print(f"  {error.hint}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:
+    except BrokenPipeError:  # `atlas ... | head`: nobody reads on, and Python must not try again as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
         traceback.print_exc()
@@ -126,17 +129,17 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text}: seconds, more than 0")
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) < 1e6:
+            return value
+    raise argparse.ArgumentTypeError(f"{text}: seconds, more than 0")
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be 1 or more")
-    return value
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) >= 1:
+            return value
+    raise argparse.ArgumentTypeError(f"{text}: must be a whole number, 1 or more")
 
 
 # ------------------------------------------------------------------ commands
@@ -159,8 +162,9 @@ def _plan(arguments: argparse.Namespace) -> int:
         host, selection = entry.job.host, entry.job.selection
         where = host.name if host.transport == "local" else f"{host.transport} {host.address or host.name}"
         what = ", ".join(selection.functions) or "all functions"
-        print(f"{entry.job.id}  {where}  {entry.job.target.runtime}  devices: {', '.join(selection.devices) or 'all found'}  "
-              f"{what}  within {host.timeout:.0f} s")  # fmt: skip
+        devices = ", ".join(selection.devices) or "all found"
+        limit = f"within {host.timeout:.0f} s"
+        print(f"{entry.job.id}  {where}  {entry.job.target.runtime}  devices: {devices}  {what}  {limit}")
     return 0
 
 

@@ -131,19 +131,8 @@ class Fleet:
             self._sockets.append(holder)
         if python is None:
             python = sys.executable if torch else str(self._python_without_packages())
-        host = Host.model_validate(
-            {
-                "name": name,
-                "transport": "ssh",
-                "address": ADDRESS,
-                "user": getpass.getuser(),
-                "port": port,
-                "key": str(self.key),
-                "python": python,
-                "jump": tuple(f"{ADDRESS}:{self._hosts[hop].port}" for hop in behind),
-                **host_fields,
-            }
-        )
+        jump = tuple(f"{ADDRESS}:{self._hosts[hop].port}" for hop in behind)
+        host = self._record(name, {"port": port, "python": python, "jump": jump, **host_fields})
         self._hosts[name] = host
         self._blocks[name] = "\n".join(
             [f"Host {name}", f"  HostName {ADDRESS}", f"  Port {port}"]
@@ -184,6 +173,10 @@ class Fleet:
             holder.close()
         self._servers.clear()
         self._sockets.clear()
+
+    def _record(self, name: str, fields: Mapping[str, object]) -> Host:
+        ours = {"transport": "ssh", "address": ADDRESS, "user": getpass.getuser(), "key": str(self.key)}
+        return Host.model_validate({"name": name, **ours, **fields})
 
     def _server_lines(
         self, folder: Path, port: int, banner: str | None, force_command: str | None, set_env: Mapping[str, str]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.dialects.visible import visible
+from harness.dialects.visible import one_line
 from harness.records.payload import CellRecord
 from harness.records.view import Report
 
 BAD_CELLS = ("failed", "wrong", "crashed", "timeout", "flaky")
-ANSWERED = ("answered", "partial", "timeout", "cancelled")
 
 
 def exit_code(report: Report) -> int:
@@ -19,7 +18,7 @@ def exit_code(report: Report) -> int:
     if not any(status in RAN for status in cells) and not any(status == "skipped" for status in statuses):
         return 3
     if any(status in BAD_CELLS for status in cells) or any(
-        s in ("timeout", "failed", "partial", "cancelled") for s in statuses
+        s in ("timeout", "failed", "partial", "cancelled", "not_run") for s in statuses
     ):
         return 1
     if "blocked" in cells or any(status in ("blocked", "unreachable") for status in statuses):
@@ -54,7 +53,7 @@ def matrix_table(report: Report) -> str:
             words += [cell_word(cells[key]) if key else "-" for key in row.cells]
         else:
             words.append(f"{row.status}: {row.blank or ''}"[:110])
-        body.append([visible(word) for word in words])
+        body.append([one_line(word) for word in words])
     return _aligned(head, body)
 
 
@@ -77,17 +76,17 @@ def findings_text(report: Report) -> str:
     lines = []
     for finding in report.findings:
         if finding.group in ("broken", "not_ready", "changed", "differs"):
-            lines.append(f"- {visible(finding.sentence)}")
+            lines.append(f"- {one_line(finding.sentence)}")
             if finding.detail:
-                lines.append(f"    {visible(finding.detail)}")
+                lines.append(f"    {one_line(finding.detail)}")
             if finding.command:
-                lines.append(f"    $ {visible(finding.command)}")
+                lines.append(f"    $ {one_line(finding.command)}")
     return "\n".join(lines)
 
 
 def overview(report: Report) -> str:
     """Title, summary, matrix and findings."""
-    parts = [report.title, visible(report.summary), "", matrix_table(report)]
+    parts = [one_line(report.title), one_line(report.summary), "", matrix_table(report)]
     findings = findings_text(report)
     if findings:
         parts += ["", findings]

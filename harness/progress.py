@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harness.dialects.visible import visible
+from harness.dialects.visible import one_line
 from harness.events import Event
 
 STYLES = {"answered": "green", "running": "cyan", "cell": "cyan", "queued": "dim", "retrying": "yellow"}
@@ -66,7 +66,7 @@ class Progress:
             for job, row in self.rows.items():
                 spent = "" if row.since is None else f"{(row.until or time.monotonic()) - row.since:.0f}"
                 state = Text(row.step, style=STYLES.get(row.step, "red"))
-                table.add_row(job, state, str(row.cells or ""), spent, Text(visible(row.text)[:80]))
+                table.add_row(job, state, str(row.cells or ""), spent, Text(one_line(row.text)[:80]))
         return table
 
 
@@ -78,4 +78,4 @@ def describe(event: Event) -> str:
         words.append(f"({event.outcome.reason})")
     if event.text:
         words.append(event.text.removeprefix("cell "))
-    return visible(" ".join(words))
+    return one_line(" ".join(words))

@@ -1,9 +1,10 @@
 """Runs jobs side by side: a bounded pool, a deadline a host, nothing lost.
 
-A job is one worker thread from connect to clean.  Only connecting is retried, and a poll whose
-connection dropped: a probe that was started is never started again.  Each result is stored by the
-`keep` callback as soon as its host ends.  A worker that overruns every deadline of its own (a
-library that waits without limit) is given up, its host's row says so, and the others go on.
+A job is one worker thread from connect to clean.  When the connection drops, what may be done twice
+is done again over a new one (poll, fetch, cancel, clean); a probe that was started is never started
+again.  Each result is stored by the `keep` callback as soon as its host ends.  A worker that overruns
+every deadline of its own (a library that waits without limit) is given up, its host's row says so,
+and the others go on.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal, TypeVar
 
 from harness import wire
 from harness.errors import (
@@ -44,7 +46,9 @@ OVERRUN = 180.0  # seconds beyond a host's deadline after which its worker is gi
 # What the payload's own clock is set short of the host's, so that its last record is written.
 MARGIN = 15.0
 
+T = TypeVar("T")
 Keep = Callable[[Outcome, bytes | None], None]
+Stop = Literal["interrupted", "deadline"]
 
 
 def run(jobs: Sequence[Job], keep: Keep, emit: Listener, *, workers: int, cancelled: threading.Event,
@@ -134,6 +138,7 @@ class _Session:
         self.argv: tuple[str, ...] = ()
         self.payload_sha256: str | None = None
         self.left_behind: str | None = None
+        self.stopped: Stop | None = None
 
     def say(self, step: str, text: str = "") -> None:
         self.emit(Event(self.job.id, step, text))  # type: ignore[arg-type]
@@ -141,9 +146,10 @@ class _Session:
     def outcome(
         self, status: str, reason: str | None = None, message: str | None = None, hint: str | None = None
     ) -> Outcome:
+        words = message.removeprefix(f"{self.job.host.name}: ")[:4000] if message else None
         return Outcome.model_validate({
             "host": self.job.host.name, "target": self.job.target.name, "status": status, "reason": reason,
-            "message": message[:4000] if message else None, "hint": hint, "started": self.started, "ended": now(),
+            "message": words, "hint": hint, "started": self.started, "ended": now(),
             "result_sha256": sha256(self.data).hexdigest() if self.data is not None else None,
             "payload_sha256": self.payload_sha256, "argv": self.argv, "left_behind": self.left_behind,
         })  # fmt: skip
@@ -170,12 +176,13 @@ class _Session:
         self.payload_sha256 = direct.push(transport, place, PAYLOAD)
         self.argv = RUNTIMES[self.job.target.runtime](self._payload_argv(place), self.job.target)
         left = self.deadline - time.monotonic()
-        direct.start(transport, place, self.argv, {"LC_ALL": "C.UTF-8"}, max(left - MARGIN / 2, 1), self.payload_sha256)
+        direct.start(transport, place, self.argv, {"LC_ALL": "C.UTF-8"}, max(left - MARGIN / 2, 1))
         self.say("running")
         state, pause = self._poll(transport, place, 0), POLL_SECONDS[0]
         while state.state == "running":
             if self.cancelled.is_set() or time.monotonic() > self.deadline:
-                direct.cancel(transport, place)
+                self.stopped = "interrupted" if self.cancelled.is_set() else "deadline"
+                self._insist(transport, lambda: direct.cancel(transport, place))
                 state = self._poll(transport, place, state.offset)
                 break
             self.cancelled.wait(pause)
@@ -183,11 +190,12 @@ class _Session:
             state = self._poll(transport, place, state.offset)
         if state.result_bytes:
             self.say("fetching")
-            self.data = transport.get(place.result, limit=RESULT_LIMIT)
-            if sha256(self.data).hexdigest() != state.result_sha256:
+            data = self._insist(transport, lambda: transport.get(place.result, limit=RESULT_LIMIT))
+            if sha256(data).hexdigest() != state.result_sha256:
                 raise HostError(
                     "the result arrived changed: its sha256 is not the one that the host computed", reason="hash"
                 )
+            self.data = data
         return state
 
     def _payload_argv(self, place: direct.Place) -> tuple[str, ...]:
@@ -205,30 +213,36 @@ class _Session:
         return tuple(words)
 
     def _poll(self, transport: Transport, place: direct.Place, offset: int) -> direct.State:
-        """Poll, over a new connection if the old one dropped; the payload goes on meanwhile."""
+        state = self._insist(transport, lambda: direct.poll(transport, place, offset))
+        for line in state.progress.splitlines():
+            self.say("cell" if line.startswith("cell ") else "running", line[:300])
+        return state
+
+    def _insist(self, transport: Transport, act: Callable[[], T]) -> T:
+        """Do an act that may be done twice, over a new connection if the old one dropped; the payload goes on."""
         for attempt in range(RECONNECTS + 1):
             try:
                 if attempt:
                     self.say("retrying", f"connection lost, attempt {attempt} of {RECONNECTS}")
                     transport.close()
                     transport.open()
-                state = direct.poll(transport, place, offset)
+                return act()
             except Unreachable:
-                if attempt == RECONNECTS or time.monotonic() > self.deadline or self.cancelled.wait(2.0**attempt):
+                over = self.cancelled.wait(2.0**attempt) or time.monotonic() > self.deadline
+                # One new connection is owed in any case: what runs there has to be ended.
+                if attempt == RECONNECTS or (over and attempt):
                     raise
-                continue
-            for line in state.progress.splitlines():
-                self.say("cell" if line.startswith("cell ") else "running", line[:300])
-            return state
         raise AssertionError("unreachable")
 
     def _leave(self, transport: Transport, place: direct.Place) -> None:
         """Nothing of ours stays: the command is ended, the directory removed; what could not be is said."""
         try:
-            survivors = direct.cancel(transport, place)
-            kept = direct.clean(transport, place)
-            if survivors or kept:
-                self.left_behind = f"processes {list(survivors)}" if survivors else kept
+            if not self.argv:  # the keeper may not have arrived
+                self.left_behind = self._insist(transport, lambda: direct.discard(transport, place))
+                return
+            survivors = self._insist(transport, lambda: direct.cancel(transport, place))
+            kept = self._insist(transport, lambda: direct.clean(transport, place))
+            self.left_behind = f"processes {list(survivors)}" if survivors else kept
         except HostError as error:
             self.left_behind = f"{place.folder} ({error.message}); it goes {direct.KEEP_HOURS:.0f} h after its end"
 
@@ -244,11 +258,11 @@ class _Session:
 
     def _judge(self, state: direct.State) -> Outcome:
         """What the end of the payload and its result say together."""
-        if self.cancelled.is_set():
+        ended_by_itself = state.state == "ended" and state.exit_reason is None
+        if self.stopped == "interrupted" and not ended_by_itself:
             return self.outcome("cancelled", "interrupted", "the run was interrupted; cells that had ended are kept")
-        if state.exit_reason == "deadline" or time.monotonic() > self.deadline:
-            message = f"not done after {self.job.host.timeout:.0f} s; cells that had ended are kept"
-            return self.outcome("timeout", "deadline", message, "raise `timeout:` of this host in hosts.yaml")
+        if state.exit_reason == "deadline" or (self.stopped == "deadline" and not ended_by_itself):
+            return self._overdue()
         if self.data is None:
             said = state.stderr.strip().splitlines()
             how = _killed() if state.state == "lost" else f"it ended with code {state.exit_code}"
@@ -259,13 +273,16 @@ class _Session:
         except WireError as error:
             return self.outcome("failed", "result", error.message)
 
+    def _overdue(self) -> Outcome:
+        message = f"not done after {self.job.host.timeout:.0f} s; cells that had ended are kept"
+        return self.outcome("timeout", "deadline", message, "raise `timeout:` of this host in hosts.yaml")
+
     def _judge_result(self, result: Result, state: direct.State) -> Outcome:
         if result.end is None:
             how = _killed() if state.state == "lost" else f"the payload ended with code {state.exit_code}"
             return self.outcome("partial", "cut_short", f"the result has no end record: {how}")
         if result.end.reason == "deadline":
-            message = f"not done after {self.job.host.timeout:.0f} s; cells that had ended are kept"
-            return self.outcome("timeout", "deadline", message, "raise `timeout:` of this host in hosts.yaml")
+            return self._overdue()
         if result.end.reason == "no_device":
             return self.outcome("skipped", "no_device", "no device of this host was selected")
         if result.end.reason is not None:
@@ -277,5 +294,7 @@ class _Session:
 
 
 def _killed() -> str:
-    return ("the probe and its keeper were killed from outside, as the kernel does with a whole cgroup that is out of memory "
-            "(`journalctl -k` on the host tells)")  # fmt: skip
+    return (
+        "the probe and its keeper were killed from outside, as the kernel does with a whole cgroup that is "
+        "out of memory (`journalctl -k` on the host tells)"
+    )

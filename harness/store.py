@@ -45,15 +45,15 @@ def now() -> str:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Whole or not at all, readable by the file's usual permissions; raises StoreError on a full disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             try:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
                 os.fchmod(file.fileno(), 0o644)
-                os.replace(file.name, path)
+                Path(file.name).replace(path)
             except BaseException:
                 with contextlib.suppress(OSError):
                     Path(file.name).unlink()
@@ -95,8 +95,8 @@ class Run:
             write_atomic(self.folder / name, text.encode("utf-8"))
 
     def log(self, line: str) -> None:
-        """Append one line to log.txt, with its time."""
-        with open(self.folder / "log.txt", "a", encoding="utf-8") as file:
+        """Append one line to log.txt, with its time; a full disk costs the line, since what matters is stored above."""
+        with contextlib.suppress(OSError), (self.folder / "log.txt").open("a", encoding="utf-8") as file:
             file.write(f"{now()} {line}\n")
 
     def manifest(self) -> RunManifest:
@@ -115,7 +115,7 @@ class Run:
         return manifest
 
     def results(self) -> dict[str, tuple[Outcome, Result | None]]:
-        """`host/target` -> outcome and checked result, for every job; a job without an outcome is not_run or partial."""
+        """`host/target` -> outcome and checked result, for every job; without an outcome it is not_run or partial."""
         return {f"{job.host}/{job.target}": self._result(job) for job in self.manifest().jobs}
 
     def _result(self, job: JobSummary) -> tuple[Outcome, Result | None]:
@@ -188,9 +188,15 @@ def ids_in(root: Path) -> Iterator[str]:
 
 
 def _point_latest(root: Path, run_id: str) -> None:
-    temporary = root / f".{LATEST}.{run_id}"
-    temporary.symlink_to(Path("runs", run_id))
-    os.replace(temporary, root / LATEST)
+    temporary, latest = root / f".{LATEST}.{run_id}", root / LATEST
+    try:
+        temporary.symlink_to(Path("runs", run_id))
+        temporary.replace(latest)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(
+            f"{latest}: cannot become a link: {error.strerror}", hint=f"mv {latest} {latest}.old"
+        ) from error
 
 
 def _dump(record: BaseModel) -> bytes:

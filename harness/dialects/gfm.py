@@ -72,7 +72,7 @@ def code(value: object) -> Markdown:
     """Inline code, also in a table cell."""
     line = " ".join(visible(str(value)).split())
     if not line:
-        return Markdown("–")
+        return Markdown("–")  # noqa: RUF001
     if "`" in line or "|" in line:
         # A table cell splits at every `|`, and backslashes do not nest in code: tags carry it instead.
         return Markdown(f"<code>{text(line)}</code>")

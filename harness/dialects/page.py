@@ -17,7 +17,7 @@ from harness.records.payload import DeviceRecord, Evidence
 from harness.records.view import Code, Finding, Report, ReportCell, Row, TargetView
 
 # Above these the page says where the rest lies instead of growing without end.
-MAX_CELLS = 3000
+MAX_CELLS = 1200
 MAX_CODE_CHARACTERS = 3_000_000
 EQUAL_SHOWN = 12
 

@@ -28,6 +28,11 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(_name, text.replace("\r\n", "\n"))
 
 
+def one_line(text: str) -> str:
+    """`visible`, and line feeds and tabs as pictures too: the text can neither end its line nor fake a column."""
+    return visible(text).replace("\n", "\u240a").replace("\t", "\u2409")
+
+
 def _name(match: re.Match[str]) -> str:
     code = ord(match.group())
     if code < 0x20:

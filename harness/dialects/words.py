@@ -133,7 +133,7 @@ def source_facts(target: TargetView) -> tuple[Pair, ...]:
     pairs = (
         ("reached by", target.transport),
         ("groups", ", ".join(target.groups)),
-        ("state", outcome.status + _because(outcome.reason)),
+        ("state", outcome.status + _because(None if outcome.reason == outcome.status else outcome.reason)),
         ("message", outcome.message),
         ("started", outcome.started or (run.started if run else None)),
         ("ended", outcome.ended or (end.ended if end else None)),

@@ -106,11 +106,16 @@ def _hosts(lookup: Lookup) -> Iterator[Finding]:
         )
 
 
+def _told(target: TargetView, reason: str | None) -> bool:
+    """True where the host as a whole is blocked for that reason: its finding says it once for all."""
+    return target.outcome.status == "blocked" and target.outcome.reason == reason
+
+
 def _devices(lookup: Lookup) -> Iterator[Finding]:
     for target in lookup.report.targets:
         ways: dict[tuple[str, str, str], list[str]] = {}
         for device in target.devices:
-            if device.status == "blocked":
+            if device.status == "blocked" and not _told(target, device.reason):
                 key = (device.reason or "", device.message or "", device.hint or "")
                 ways.setdefault(key, []).append(device.device)
         host = lookup.host(target.host, target.target)
@@ -133,6 +138,8 @@ def _cells(lookup: Lookup) -> Iterator[Finding]:
     ways: dict[tuple[str, ...], list[ReportCell]] = {}
     for cell in lookup.report.cells:
         record, device = cell.cell, lookup.device(cell)
+        if _told(lookup.target(cell), record.reason):
+            continue
         if record.status == "blocked" and (device is None or device.status != "blocked"):
             ways.setdefault((cell.host, cell.target, record.reason or "", record.hint or ""), []).append(cell)
     for (host, target, reason, hint), cells in ways.items():

@@ -22,9 +22,11 @@ import os
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +36,13 @@ MARK = "ATLAS-KEEPER "
 GRACE = 10.0  # seconds between asking and killing: the payload writes its last record
 RESULT = "result.jsonl"
 PROGRESS_CHUNK = 32 * 1024
+PROC = Path("/proc/self")  # where there is none, `ps` is asked
 
 
 def say(**fields: object) -> None:
     """One line for the control machine."""
-    print(MARK + json.dumps(fields, ensure_ascii=True), flush=True)
+    sys.stdout.write(f"{MARK}{json.dumps(fields, ensure_ascii=True)}\n")
+    sys.stdout.flush()
 
 
 def start(folder: Path) -> None:
@@ -80,25 +84,39 @@ def keep(folder: Path, ready: int) -> None:
         os.close(ready)
         probe_payload.write_json(folder / "exit.json", _run(folder, job, asked))
         code = 0
+    except BaseException:
+        traceback.print_exc()  # os._exit would swallow it; by now it goes to stderr.log
     finally:
         os._exit(code)
 
 
 def _run(folder: Path, job: dict[str, Any], asked: list[str]) -> dict[str, Any]:
     """Run job's argv under its deadline; how it ended."""
-    process = subprocess.Popen(
-        job["argv"], cwd=folder, env={**os.environ, **job["environment"]}, stdin=subprocess.DEVNULL,
-        start_new_session=True, preexec_fn=probe_payload.die_with_parent,
-    )  # fmt: skip
+    try:
+        process = subprocess.Popen(
+            job["argv"], cwd=folder, env={**os.environ, **job["environment"]}, stdin=subprocess.DEVNULL,
+            start_new_session=True, preexec_fn=probe_payload.die_with_parent,
+        )  # fmt: skip
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()  # os._exit would not
+        return {"code": 127, "reason": "not_started", "survivors": [], "oom_kills": None}
     end, reason = time.monotonic() + job["deadline"], None
+    below: dict[int, str | None] = {}
     while process.poll() is None:
         if reason is None and (asked or time.monotonic() > end):
             reason = asked[0] if asked else "deadline"
+            # Where orphans are not adopted (macOS), whose they are can be seen only now.
+            below = {pid: started(pid) for pid in probe_payload.descendants(os.getpid())}
             process.send_signal(signal.SIGTERM)
             end = time.monotonic() + GRACE
         elif reason is not None and time.monotonic() > end:
             process.kill()
         time.sleep(0.05)
+    for pid, word in below.items():
+        if word is not None and started(pid) == word:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
     left = probe_payload.kill_descendants(os.getpid(), groups=(process.pid,))
     code = process.returncode
     return {"code": code, "reason": reason, "survivors": left, "oom_kills": probe_payload.oom_kills()}
@@ -107,10 +125,11 @@ def _run(folder: Path, job: dict[str, Any], asked: list[str]) -> dict[str, Any]:
 def started(pid: int) -> str | None:
     """A word that differs for another process with the same pid; None if there is no such process."""
     try:
-        if os.path.isdir("/proc/self"):
-            fields = Path("/proc/%d/stat" % pid).read_text(encoding="utf-8").rpartition(")")[2].split()
+        if PROC.is_dir():
+            fields = (PROC.parent / str(pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             return None if fields[0] == "Z" else fields[19]
-        return probe_payload.run_program("ps", "-o", "lstart=", "-p", str(pid)) or None
+        state, _, start = probe_payload.run_program("ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)).partition(" ")
+        return None if state.startswith("Z") else start.strip() or None
     except (OSError, RuntimeError, subprocess.SubprocessError):
         return None
 
@@ -127,7 +146,7 @@ def poll(folder: Path, offset: int) -> None:
     ended = probe_payload.read_json(folder / "exit.json")
     state = "ended" if ended is not None else "running" if running else "lost"
     result, text = folder / RESULT, b""
-    with contextlib.suppress(OSError), open(folder / "progress.log", "rb") as file:
+    with contextlib.suppress(OSError), (folder / "progress.log").open("rb") as file:
         file.seek(offset)
         text = file.read(PROGRESS_CHUNK)
     size, sha256 = 0, None
@@ -151,29 +170,45 @@ def cancel(folder: Path) -> None:
             probe_payload.kill_descendants(handle["pid"])
             with contextlib.suppress(OSError):
                 os.kill(handle["pid"], signal.SIGKILL)
-    say(left=_ours(folder))
+    say(left=_end_ours(folder))
+
+
+def _end_ours(folder: Path) -> list[int]:
+    """Kill what outlived its keeper (killed from outside, it could not); the pids that would not die."""
+    end = time.monotonic() + GRACE
+    while (left := _ours(folder)) and time.monotonic() < end:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    return left
 
 
 def _ours(folder: Path) -> list[int]:
     """Pids of processes that still carry this directory in their environment (Linux) or command line."""
-    if os.path.isdir("/proc/self"):
-        found, word = [], os.fsencode("ATLAS_RUN_DIRECTORY=%s\0" % folder)
-        for name in os.listdir("/proc"):
+    if PROC.is_dir():
+        found, word = [], os.fsencode(f"ATLAS_RUN_DIRECTORY={folder}\0")
+        for process in PROC.parent.glob("[1-9]*"):
             with contextlib.suppress(OSError):
-                if name.isdigit() and word in Path("/proc", name, "environ").read_bytes() + b"\0":
-                    found.append(int(name))
+                if word in (process / "environ").read_bytes() + b"\0":
+                    found.append(int(process.name))
         return found
-    listing = probe_payload.run_program("ps", "-axo", "pid=,command=")
+    listing = probe_payload.run_program("ps", "-axwwo", "pid=,command=")  # ww: BSD's cuts lines at 79 columns
     lines = [line.split(None, 1) for line in listing.splitlines() if str(folder) in line]
     return [int(pid) for pid, command in lines if int(pid) != os.getpid() and " cancel " not in command]
 
 
 def clean(folder: Path) -> None:
-    """Remove the directory of a command that ended."""
-    if alive(folder):
-        say(removed=False, why="its command is alive")
-        return
+    """Remove the directory of a command that ended, and the root if it was the last one there."""
+    end = time.monotonic() + GRACE
+    while alive(folder):
+        if not (folder / "exit.json").exists() or time.monotonic() > end:  # else the keeper is just leaving
+            say(removed=False, why="its command is alive")
+            return
+        time.sleep(0.05)
     shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
     say(removed=not folder.exists(), why="" if not folder.exists() else "files would not go")
 
 
@@ -181,19 +216,21 @@ def sweep(root: Path, hours: float) -> None:
     """Remove what earlier runs left: only directories of ours, dead, and older than the keep time."""
     removed = []
     for folder in sorted(root.glob("run-*")):
-        facts = os.lstat(folder)
-        old = time.time() - max(facts.st_mtime, _mtime(folder / RESULT)) > hours * 3600
-        if facts.st_uid == os.getuid() and folder.is_dir() and not folder.is_symlink() and old and not alive(folder):
+        if _abandoned(folder, hours) and not alive(folder) and not _ours(folder):
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder.name)
     say(removed=removed)
 
 
-def _mtime(path: Path) -> float:
+def _abandoned(folder: Path, hours: float) -> bool:
+    """True for a directory of this user, no link, where nothing was written for `hours`."""
     try:
-        return os.lstat(path).st_mtime
-    except OSError:
-        return 0.0
+        facts = folder.lstat()
+        result = folder / RESULT
+        changed = max(facts.st_mtime, result.lstat().st_mtime if result.exists() else 0.0)
+    except OSError:  # another run has just removed it
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and time.time() - changed > hours * 3600
 
 
 def main(arguments: list[str]) -> None:

@@ -54,6 +54,9 @@ class Environment(Record):
     memory_bytes: Count | None = None
     memory_limit_bytes: Count | None = Field(None, description="of the cgroup, where it has one")
     vector_isa: Short | None = None
+    startup: dict[Word, Seconds] = Field(
+        default_factory=dict, max_length=20, description="wall seconds of what all cells share: import, ISA, header"
+    )
     cxx: Short | None = None
     cxx_version: Short | None = None
     env_set: dict[Short, Text] = Field(default_factory=dict, max_length=200)

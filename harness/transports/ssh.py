@@ -181,6 +181,13 @@ class SshTransport:
             return Unreachable(f"{name}: the connection was lost while {what}", reason="connection_lost")
         if isinstance(error, TimeoutError):
             return DeadlineExceeded(f"{name}: {what} did not end in time")
+        if isinstance(error, paramiko.ChannelException):
+            # sshd counts a session until its process ends, also when we have given it up.
+            return CommandFailed(
+                f"{name}: {what} failed: sshd opens no further session on this connection ({error.text})",
+                hint="commands that did not end hold them (MaxSessions); open a new connection",
+                reason="no_session",
+            )
         return CommandFailed(f"{name}: {what} failed: {said}")
 
     def _transfer(self, verb: str, path: str, act: Callable[[paramiko.SFTPClient], T], size: int) -> T:

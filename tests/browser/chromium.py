@@ -17,6 +17,10 @@ from typing import Any
 
 # For one answer; a browser on a busy machine is slow to start.
 DEADLINE = 60.0
+# The browser reads from number 3 and writes to number 4.
+_START = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -37,9 +41,8 @@ class Browser:
         ends = [_above(from_us), _above(from_browser)]
         self._process = subprocess.Popen(
             [
-                # The browser reads from number 3 and writes to number 4.
-                sys.executable, "-c", "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
-                "os.execv(sys.argv[3], sys.argv[3:])", *map(str, ends), PROGRAM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                sys.executable, "-c", _START, *map(str, ends), PROGRAM,
+                "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                 "--hide-scrollbars", "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}",
                 "about:blank",
             ],
@@ -69,7 +72,9 @@ class Browser:
         for domain in ("Page", "Log", "Runtime"):
             self._ask(f"{domain}.enable")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:

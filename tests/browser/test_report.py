@@ -124,7 +124,8 @@ def test_the_policy_holds(browser: Browser, url: str) -> None:
     """Even a script or style that did get into the page would not run."""
     browser.screen(1280)
     browser.open(url)
-    browser.evaluate("""(() => { for (const [tag, text] of [['script', 'window.ran = 1'], ['style', 'body{color:red}']]) {
+    browser.evaluate("""(() => {
+      for (const [tag, text] of [['script', 'window.ran = 1'], ['style', 'body{color:red}']]) {
       const e = document.createElement(tag); e.textContent = text; document.body.append(e); } })()""")
     assert browser.evaluate("window.ran === undefined")
     assert browser.evaluate("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"

@@ -11,6 +11,8 @@ from harness.errors import Blocked
 from harness.fleet import Fleet, find_sshd
 from harness.inventory import load
 
+pytestmark = pytest.mark.sshd
+
 
 def test_its_inventory_is_a_hosts_yaml(fleet, tmp_path) -> None:
     fleet.add("good")

@@ -13,6 +13,8 @@ from harness.errors import HostKeyError
 from harness.hostkeys import fingerprint
 from harness.transports import connect
 
+pytestmark = pytest.mark.sshd
+
 
 def shown_fingerprint(fleet, name: str) -> str:
     blob = (fleet.directory / name / "host_key.pub").read_text().split()[1]

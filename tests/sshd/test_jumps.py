@@ -10,6 +10,8 @@ import pytest
 from harness.errors import AuthError, HostKeyError, Unreachable
 from harness.sshconfig import route
 
+pytestmark = pytest.mark.sshd
+
 TRUE = ["/bin/sh", "-c", "exit 0"]
 
 

@@ -21,9 +21,11 @@ from importlib.metadata import version
 import paramiko
 import pytest
 
-from harness.errors import Blocked, DeadlineExceeded, Unreachable
+from harness.errors import Blocked, CommandFailed, DeadlineExceeded, Unreachable
 from harness.records.inventory import Host
 from harness.transports import connect, ssh, sshlink
+
+pytestmark = pytest.mark.sshd
 
 TRUE = ["/bin/sh", "-c", "exit 0"]
 HELLO = [
@@ -70,12 +72,24 @@ def test_a_closed_port_is_not_tried_again(fleet, reach, monkeypatch) -> None:
         reach(fleet.add("down", state="down")).open()
 
 
-def test_f4_the_deadline_ends_the_wait_and_the_channel(fleet, reach) -> None:
+def test_f4_the_deadline_ends_the_wait_and_the_connection_stays(fleet, reach) -> None:
     transport = reach(fleet.add("host"))
     transport.open()
-    for _ in range(12):  # more than MaxSessions: each timed-out channel was closed
+    for _ in range(4):
         with pytest.raises(DeadlineExceeded):
-            transport.run(["/bin/sleep", "30"], timeout=0.05)
+            transport.run(["/bin/sleep", "30"], timeout=0.2)
+    assert transport.run(TRUE, timeout=30).exit_code == 0
+
+
+def test_f4_commands_that_were_given_up_hold_their_sessions(fleet, reach) -> None:
+    transport = reach(fleet.add("host", sshd_config=["MaxSessions 1"]))
+    transport.open()
+    with pytest.raises(DeadlineExceeded):
+        transport.run(["/bin/sleep", "30"], timeout=2)
+    with pytest.raises(CommandFailed, match="no further session") as caught:
+        transport.run(TRUE, timeout=30)
+    assert "open a new connection" in caught.value.hint
+    transport.open()
     assert transport.run(TRUE, timeout=30).exit_code == 0
 
 

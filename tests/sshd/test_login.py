@@ -13,6 +13,8 @@ import pytest
 
 from harness.errors import AuthError
 
+pytestmark = pytest.mark.sshd
+
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:

@@ -23,6 +23,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         if request.config.getoption("--update-golden", default=False):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        assert path.read_text(encoding="utf-8") == text, f"{name} differs; if that is meant: pytest tests/unit --update-golden"
+        assert path.read_text(encoding="utf-8") == text, (
+            f"{name} differs; if that is meant: pytest tests/unit --update-golden"
+        )
 
     return compare

@@ -31,7 +31,8 @@ def test_every_dialect_loads_and_a_wrong_name_lists_them() -> None:
     [
         ("\x00", "\u2400"), ("\x1b[31m", "\u241b[31m"), ("\x7f", "\u2421"), ("\x85", "\u27e8U+0085\u27e9"),
         ("\u202e", "\u27e8U+202E\u27e9"), ("\u2066", "\u27e8U+2066\u27e9"), ("\ud800", "\u27e8U+D800\u27e9"),
-        ("\u200b", "\u27e8U+200B\u27e9"), ("a\r\nb", "a\nb"), ("a\rb", "a\u240db"), ("\t\n", "\t\n"), ("é漢🙂", "é漢🙂"),
+        ("\u200b", "\u27e8U+200B\u27e9"), ("a\r\nb", "a\nb"), ("a\rb", "a\u240db"), ("\t\n", "\t\n"),
+        ("é漢🙂", "é漢🙂"),
     ],
 )  # fmt: skip
 def test_visible(hidden: str, shown: str) -> None:

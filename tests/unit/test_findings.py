@@ -23,7 +23,12 @@ def findings(results: dict[str, Any], group: str) -> list[Finding]:
 
 
 def one(cells: list[CellRecord], *codes: str, **fields: Any) -> dict[str, Any]:
-    return {"a/native": (s.outcome("a", **fields), s.result(s.environment("2.13.0"), [s.device("cpu", "cpu")], cells, *codes))}
+    return {
+        "a/native": (
+            s.outcome("a", **fields),
+            s.result(s.environment("2.13.0"), [s.device("cpu", "cpu")], cells, *codes),
+        )
+    }
 
 
 def fleet_of(code_by_host: dict[str, tuple[str, Environment]]) -> dict[str, Any]:
@@ -70,7 +75,9 @@ def test_not_ready_names_what_mends_it_and_where() -> None:
 
 
 def test_cells_blocked_on_a_good_device() -> None:
-    cells = [s.cell("cpu", name, status="blocked", reason="no_cxx", hint="sudo apt install g++") for name in s.FUNCTIONS[:2]]
+    cells = [
+        s.cell("cpu", name, status="blocked", reason="no_cxx", hint="sudo apt install g++") for name in s.FUNCTIONS[:2]
+    ]
     (found,) = findings(one(cells), "not_ready")
     assert found.sentence == "a cannot compile matmul and pointwise: no working C++ compiler."
     assert found.command == "sudo apt install g++"

@@ -129,7 +129,7 @@ def test_the_whole_report_parses_as_meant() -> None:
     tables = [token for token in tokens if token.type == "table_open"]
     assert len(tables) > 3 * len(report.cells)
     names = set(re.findall(r'<a name="(\w+)"', written))
-    assert {link for link in re.findall(r"\]\(#(\w+)\)", written)} <= names
+    assert set(re.findall(r"\]\(#(\w+)\)", written)) <= names
     assert re.search(r"^ +\d+ > cpp_fused_0 = async_compile", written, re.MULTILINE)
 
 

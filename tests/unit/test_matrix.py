@@ -74,7 +74,10 @@ def test_without_its_text_a_cell_belongs_to_no_group() -> None:
 
 
 def test_the_last_attempt_counts() -> None:
-    cells = [s.cell("cpu", "matmul", status="failed"), s.cell("cpu", "matmul", s.text("2.13-cpu/matmul.py"), attempts=2)]
+    cells = [
+        s.cell("cpu", "matmul", status="failed"),
+        s.cell("cpu", "matmul", s.text("2.13-cpu/matmul.py"), attempts=2),
+    ]
     results = {"a/native": (s.outcome("a"), s.result(s.environment("2.13.0"), [s.device("cpu", "cpu")], cells))}
     report = build(s.manifest(results), results)
     assert [cell.cell.status for cell in report.cells] == ["extern_only"]
@@ -125,7 +128,9 @@ def test_size_is_linear_in_cells() -> None:
 
     def size(hosts: int) -> int:
         code = s.text("2.13-cpu/softmax.py")
-        one = s.result(Environment(record="environment"), [s.device("cpu", "cpu")], [s.cell("cpu", "softmax", code)], code)
+        one = s.result(
+            Environment(record="environment"), [s.device("cpu", "cpu")], [s.cell("cpu", "softmax", code)], code
+        )
         results = {f"h{number}/native": (s.outcome(f"h{number}"), one) for number in range(hosts)}
         return len(build(s.manifest(results), results).model_dump_json())
 

@@ -28,9 +28,9 @@ def test_real_texts_can_be_restored_and_are_stable(name: str) -> None:
 @given(
     st.lists(
         st.sampled_from([
-            "# AOT ID: ['0_inference']\n", "# kernel path: ", "/tmp/x/ab/c", "a" * 51, ".py", "num_threads(", "8", ")", "\n",
-            "DeviceProperties(", "'backend_hash': '", "'", '#include "', "/", '"', "compiled_module_main('", "N", "...", "<path>",
-            "a = None  # device(type='cpu') ", "7fedbfabd270",
+            "# AOT ID: ['0_inference']\n", "# kernel path: ", "/tmp/x/ab/c", "a" * 51, ".py", "num_threads(", "8", ")",
+            "\n", "DeviceProperties(", "'backend_hash': '", "'", '#include "', "/", '"', "compiled_module_main('", "N",
+            "...", "<path>", "a = None  # device(type='cpu') ", "7fedbfabd270",
         ])
     ).map("".join)
 )  # fmt: skip

@@ -30,7 +30,7 @@ def test_a_whole_host(config, tmp_path) -> None:
     path = config(
         "Host lab\n HostName 10.0.0.7\n Port 2222\n User ada\n IdentitiesOnly yes\n"
         f' IdentityFile "{tmp_path}/my %h key"\n UserKnownHostsFile {tmp_path}/one "{tmp_path}/t w o"\n'
-        " GlobalKnownHostsFile /dev/null\n HostKeyAlias Lab-Key\n HashKnownHosts yes\n ConnectTimeout 7\n"
+        " GlobalKnownHostsFile /dev/null\n HostKeyAlias lab-key\n HashKnownHosts yes\n ConnectTimeout 7\n"
         " StrictHostKeyChecking accept-new\n ProxyJump a,b\n IdentityAgent none\n RevokedHostKeys /etc/revoked\n"
     )
     lab = resolve("lab", config=path)
@@ -39,7 +39,7 @@ def test_a_whole_host(config, tmp_path) -> None:
     assert lab.identities_given and lab.identities_only and lab.hash_known_hosts
     assert lab.user_known_hosts == (tmp_path / "one", tmp_path / "t w o")
     assert lab.global_known_hosts == (Path("/dev/null"),)
-    assert (lab.host_key_alias, lab.lookup_name) == ("Lab-Key", "lab-key")
+    assert (lab.host_key_alias, lab.lookup_name) == ("lab-key", "lab-key")
     assert (lab.connect_timeout, lab.strict_host_key_checking) == (7.0, "accept-new")
     assert lab.proxy_jump == ("a", "b")
     assert lab.identity_agent == "none"
@@ -76,7 +76,7 @@ def test_a_proxy_command_takes_plain_words_only(user: str) -> None:
 
 
 def test_faults_of_the_file_are_shown(config) -> None:
-    with pytest.raises(Unreachable, match="ssh refuses its configuration: .*line 1.*nonsense"):
+    with pytest.raises(Unreachable, match=r"ssh refuses its configuration: .*line 1.*nonsense"):
         resolve("lab", config=config("Nonsense yes\n"))
 
 

@@ -1,0 +1,1 @@
+"""The measurements behind every speed claim; each module says how to repeat it."""
