@@ -53,37 +53,45 @@ Stop = Literal["interrupted", "deadline"]
 
 def run(jobs: Sequence[Job], keep: Keep, emit: Listener, *, workers: int, cancelled: threading.Event,
         ssh_config: Path | None = None) -> list[Outcome]:  # fmt: skip
-    """Run every job; returns their outcomes in the order of the jobs.  `keep` is called from one thread."""
-    waiting: queue.Queue[Job] = queue.Queue()
+    """Run every job; returns their outcomes in the order of the jobs.  `keep` is called from one thread.
+
+    Hosts run side by side, the targets of one host one after another.
+    """
+    waiting: queue.Queue[list[Job]] = queue.Queue()
     ended: queue.Queue[tuple[Job, Outcome, bytes | None]] = queue.Queue()
     running: dict[str, float] = {}
+    by_host: dict[str, list[Job]] = {}
     for job in jobs:
-        waiting.put(job)
+        by_host.setdefault(job.host.name, []).append(job)
         emit(Event(job.id, "queued"))
+    for of_host in by_host.values():
+        waiting.put(of_host)
 
     def work() -> None:
         while True:
             try:
-                job = waiting.get_nowait()
+                of_host = waiting.get_nowait()
             except queue.Empty:
                 return
-            running[job.id] = time.monotonic() + job.host.timeout + OVERRUN
-            ended.put((job, *_guarded(job, emit, cancelled, ssh_config)))
+            for job in of_host:
+                running[job.id] = time.monotonic() + job.host.timeout + OVERRUN
+                ended.put((job, *_guarded(job, emit, cancelled, ssh_config)))
 
     def start_worker() -> None:
         threading.Thread(target=work, daemon=True).start()
 
-    for _ in range(min(workers, len(jobs))):
+    for _ in range(min(workers, len(by_host))):
         start_worker()
     outcomes: dict[str, Outcome] = {}
-    by_id = {job.id: job for job in jobs}
     while len(outcomes) < len(jobs):
         try:
             job, outcome, data = ended.get(timeout=0.5)
         except queue.Empty:
-            for job_id in [i for i, end in list(running.items()) if time.monotonic() > end and i not in outcomes]:
-                outcomes[job_id] = _given_up(by_id[job_id])
-                _finish(outcomes[job_id], None, keep, emit, job_id)
+            late = {i for i, end in list(running.items()) if time.monotonic() > end and i not in outcomes}
+            for stuck in [of_host for of_host in by_host.values() if any(job.id in late for job in of_host)]:
+                for job in [job for job in stuck if job.id not in outcomes]:
+                    outcomes[job.id] = _given_up(job, job.id in late)
+                    _finish(outcomes[job.id], None, keep, emit, job.id)
                 start_worker()
             continue
         if job.id not in outcomes:
@@ -97,10 +105,15 @@ def _finish(outcome: Outcome, data: bytes | None, keep: Keep, emit: Listener, jo
     emit(Event(job_id, "ended", outcome.message or "", outcome))
 
 
-def _given_up(job: Job) -> Outcome:
-    message = f"its worker did not come back {OVERRUN:.0f} s after the deadline of {job.host.timeout:.0f} s"
+def _given_up(job: Job, began: bool) -> Outcome:
+    message = f"its host's worker did not come back {OVERRUN:.0f} s after the deadline of {job.host.timeout:.0f} s"
     return Outcome(
-        host=job.host.name, target=job.target.name, status="timeout", reason="given_up", message=message, ended=now()
+        host=job.host.name,
+        target=job.target.name,
+        status="timeout" if began else "not_run",
+        reason="given_up",
+        message=message,
+        ended=now(),
     )
 
 

@@ -39,6 +39,8 @@ from harness.records.view import Code, CodeGroup, Column, Finding, Labelled, Rep
 from harness.records.work import Job, JobSummary, Outcome, OutcomeStatus, PlanEntry, RunManifest, Selection
 
 __all__ = [
+    "UNKNOWN_FIELDS",
+    "WIRE_RECORDS",
     "ArtifactRecord",
     "BackendFact",
     "BackendName",
@@ -85,7 +87,5 @@ __all__ = [
     "Target",
     "TargetSettings",
     "TargetView",
-    "UNKNOWN_FIELDS",
-    "WIRE_RECORDS",
     "WireRecord",
 ]

@@ -1,6 +1,6 @@
 """A pack of functions that do what a lab's functions do at their worst; the payload runs it with --functions.
 
-What is `apart` must not be looked at by Dynamo: it has to happen while the cell runs.
+Dynamo stops in front of what it cannot follow, so the worst happens while the cell runs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from pathlib import Path
 
 import torch
 
-apart = torch._dynamo.disable
-
 
 def one(device, dtype):
     return [torch.arange(16, dtype=dtype, device=device).reshape(4, 4) / 7]
@@ -24,45 +22,37 @@ def one(device, dtype):
 # ---------------------------------------------------------------- how a process ends
 
 
-@apart
 def segfault(x):
     ctypes.string_at(0)
 
 
-@apart
 def abort(x):
     os.abort()
 
 
-@apart
 def hang(x):
     while True:
         time.sleep(1)
 
 
-@apart
 def leave_with_0(x):
     os._exit(0)
 
 
-@apart
 def leave_with_3(x):
     print("last words", flush=True)
     os._exit(3)
 
 
-@apart
 def system_exit(x):
     sys.exit("enough")
 
 
-@apart
 def chatter(x):
     while True:
         sys.stdout.write("x" * 100_000)
 
 
-@apart
 def big_file(x):
     with Path("big").open("wb") as file:
         while True:
@@ -70,14 +60,12 @@ def big_file(x):
             file.flush()
 
 
-@apart
 def many_files(x):
     for number in range(1 << 20):
         Path(f"file{number}").write_bytes(b"\1" * (1 << 20))
         time.sleep(0.005)
 
 
-@apart
 def escape(x):
     """Children in sessions of their own, one of them twice removed; then no end."""
     subprocess.Popen(["sleep", "777"], start_new_session=True)
@@ -90,20 +78,17 @@ def escape(x):
         time.sleep(1)
 
 
-@apart
 def leave_children(x):
     """Ends well, and leaves a child that would go on."""
     subprocess.Popen(["sleep", "778"], start_new_session=True)
     return x + 1
 
 
-@apart
 def kill_guard(x):
     os.kill(os.getppid(), 9)
     time.sleep(60)
 
 
-@apart
 def memory(x):
     """More than the limit that this process sets itself."""
     import resource
@@ -157,24 +142,36 @@ def suppressed(x):
 
 
 def broken_compiler(device, dtype):
-    """What a lab's own start-up file may do."""
-    import torch._inductor.config as config
-
-    config.cpp.cxx = ("no-such-compiler",)
+    """A lab's own start-up file hides errors; here the compiler disappears as well."""
     torch._dynamo.config.suppress_errors = True
+    os.environ["PATH"] = "/nonexistent"
     return one(device, dtype)
 
 
-@torch.compile(backend="inductor")
-def _helper(x, word):
+def dead_code(x):
+    print("a")
+    torch.sort(x)
+    return x
+
+
+def _stage(x, word):
     return torch.sort(x)[0] if word else x
 
 
-def recompile(x):
-    torch._dynamo.graph_break()
-    for word in "abcdefghijkl":
-        _helper(x, word)
+@torch._dynamo.disable(recursive=False)
+def _stages(x):
+    for word in "abcdefghijkl":  # each word is a guard of its own
+        x = _stage(x, word)
     return x
+
+
+def recompile(x):
+    return _stages(x)
+
+
+def out_of_sight(device, dtype):
+    torch.compiler.set_stance("force_eager")
+    return one(device, dtype)
 
 
 def in_place(x):
@@ -193,7 +190,8 @@ def breaks(x):
 def same_twice(x):
     x = x @ x
     print("a")
-    return x @ x
+    x = x @ x
+    return x
 
 
 def complex_numbers(x):
@@ -213,10 +211,6 @@ def train(x):
     y = (x.detach().clone().requires_grad_()).sin()
     y.sum().backward()
     return y.detach()
-
-
-def compile_disabled(x):
-    return x
 
 
 FUNCTIONS = {
@@ -244,6 +238,7 @@ FUNCTIONS = {
     "bad_shapes": ("shapes that do not fit", bad_shapes, one),
     "suppressed": ("suppresses errors", suppressed, broken_compiler),
     "recompile": ("recompiles too often", recompile, one),
+    "dead_code": ("a graph without a result", dead_code, one),
     "in_place": ("changes its input", in_place, one),
     "breaks": ("two breaks", breaks, one),
     "same_twice": ("the same graph twice", same_twice, one),
@@ -251,5 +246,5 @@ FUNCTIONS = {
     "dropout": ("random", dropout, one),
     "half_inverse": ("a dtype that LAPACK lacks", half_inverse, one),
     "train": ("forward and backward", train, one),
-    "compile_disabled": ("Dynamo is told to stay away", apart(compile_disabled), one),
+    "compile_disabled": ("Dynamo is told to stay away", sort, out_of_sight),
 }

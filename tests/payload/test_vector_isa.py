@@ -1,0 +1,47 @@
+"""The short way to the vector ISA ends where Inductor's own way does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.payload.conftest import LIMIT, ROOT
+
+SHORT = "import probe_payload; print('=', probe_payload.prepare_vector_isa())"
+OWN = "from torch._inductor.cpu_vec_isa import pick_vec_isa; print('=', str(pick_vec_isa()) or 'scalar')"
+# After the short way Inductor's own question, asked by its own code, gets the same answer at once.
+AFTER = SHORT + "; " + OWN
+
+
+def ask(code: str, tmp: Path, capability: str | None) -> list[str]:
+    """What a fresh process with empty caches says."""
+    tmp.mkdir()
+    environment = {key: value for key, value in os.environ.items() if key != "ATEN_CPU_CAPABILITY"}
+    environment.update(TMPDIR=str(tmp), TORCHINDUCTOR_CACHE_DIR=str(tmp / "cache"))
+    if capability:
+        environment["ATEN_CPU_CAPABILITY"] = capability
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    return [line.removeprefix("= ") for line in done.stdout.splitlines() if line.startswith("= ")]
+
+
+@pytest.mark.parametrize("capability", [None, "default", "avx2"])
+def test_agrees_with_inductor(tmp_path: Path, capability: str | None) -> None:
+    (own,) = ask(OWN, tmp_path / "own", capability)
+    assert ask(AFTER, tmp_path / "short", capability) == [own, own]
+
+
+def test_it_compiles_one_test_where_inductor_compiles_all(tmp_path: Path) -> None:
+    """The best ISA that works is the first that is tried; what comes after it is not built."""
+    built = {}
+    for name, code in (("short", SHORT), ("own", OWN)):
+        (answer,) = ask(code, tmp_path / name, None)
+        if answer == "scalar":
+            assert name == "short" or built["short"] == 0
+        built[name] = len(list((tmp_path / name).rglob("*.so")))
+    assert built["short"] <= 1 <= built["own"] or built == {"short": 0, "own": 0}
