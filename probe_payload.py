@@ -44,6 +44,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -222,7 +223,13 @@ def list_functions(pack):
         if isinstance(node, ast.Assign) and [getattr(t, "id", None) for t in node.targets] == ["FUNCTIONS"]:
             if not isinstance(node.value, ast.Dict):
                 raise ValueError("%s:%d: FUNCTIONS must be a dictionary display" % (pack, node.lineno))
-            return {ast.literal_eval(key): _title(key, value) for key, value in zip(node.value.keys, node.value.values)}
+            names = {
+                ast.literal_eval(key): _title(key, value) for key, value in zip(node.value.keys, node.value.values)
+            }
+            for name in names:
+                if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,119}", str(name)):
+                    raise ValueError("%s:%d: %r: a name is letters, digits and . _ : + -" % (pack, node.lineno, name))
+            return {name: str(title)[:400] for name, title in names.items()}
     raise ValueError("%s: no FUNCTIONS = {name: (title, function, inputs)} in this file" % pack)
 
 
@@ -278,7 +285,7 @@ _TRITON_CATEGORIES = (
 )  # fmt: skip
 _CPP_DEFINITION = re.compile(r'^extern "C"\s+(?:\S+\s+)?void\s+(?P<name>\w+)\(')
 _METAL_DEFINITION = re.compile(r"^\s*kernel void (?P<name>\w+)\(")
-_NESTED = re.compile(r"(?:^|\W)async_compile\.(?P<method>\w+)\(\s*[rR]?['\"](?P<name>\w+)['\"]")
+_NESTED = re.compile(r"^\s*(?:R\"\w*\()?async_compile\.(?P<method>\w+)\(\s*[rR]?['\"](?P<name>\w+)['\"]")
 _ORIGINAL_ATEN = re.compile(r"Original ATen: \[([^\[\]]*)\]")
 _CALLED = re.compile(r"\b(\w+)(?:\.run)?\(")
 _AOT_ID = re.compile(r"^# AOT ID: \['\d+_(inference|forward|backward)'\]", re.MULTILINE)
@@ -486,7 +493,7 @@ def _read_cpp_wrapper_line(found, lines, number):
     """Kernels inside a C++ wrapper: C++ and Metal functions, and generators called from its strings."""
     line = lines[number - 1]
     for kind, pattern in (("cpp", _CPP_DEFINITION), ("metal", _METAL_DEFINITION), (None, _NESTED)):
-        match = pattern.match(line) if kind else pattern.search(line)
+        match = pattern.match(line)
         if not match or (kind == "cpp" and not _is_definition(lines, number)):
             continue
         if kind is None and match.group("method") in NOT_GENERATORS:
@@ -559,9 +566,9 @@ def excerpt(text, found, length=15):
 # pattern over "Class: message" (and, for a process that died, its last lines) -> status, reason, hint.
 # The hint is a key of _INSTALL, or a command.  Sources: Inductor's and Triton's own error texts.
 FAULTS = (
-    (r"not (yet )?supported (for torch\.compile|on Python)|Python 3\.\d+\+? (is )?not (yet )?supported", "unsupported", "python_too_new", None),
+    (r"Python 3\.\d+\+? (is )?not (yet )?supported|(Dynamo|torch\.compile) is not supported on Python", "unsupported", "python_too_new", None),
     (r"InvalidCxxCompiler|No working C\+\+ compiler", "blocked", "no_cxx", "cxx"),
-    (r"(No such file or directory|FileNotFoundError)[^\n]*openssl|openssl: (command )?not found", "blocked", "no_openssl", "openssl"),
+    (r"No such file or directory: '(/\S*/)?openssl'|openssl: (command )?not found", "blocked", "no_openssl", "openssl"),
     (r"Python\.h: No such file|'Python\.h' file not found", "blocked", "no_python_headers", "headers"),
     (r"omp\.h'? ?:? ?(file not found|No such file)|cannot find -l(i?omp5?|gomp)\b|library '?omp'? not found", "blocked", "no_openmp", "openmp"),
     (r"Compiler: cl is not found", "blocked", "no_msvc", "run from a Developer Command Prompt (vcvars64.bat)"),
@@ -592,7 +599,7 @@ FAULTS = (
     (r"CUDA out of memory|OutOfMemoryError|MPS backend out of memory|HIP out of memory|XPU out of memory", "failed", "device_memory", None),
     (r"MemoryError|Cannot allocate memory|std::bad_alloc|DefaultCPUAllocator: can't allocate", "failed", "host_memory", None),
     (r"No space left on device|Disk quota exceeded", "failed", "directory_size", "df -h"),
-    (r"Read-only file system|PermissionError|Permission denied", "blocked", "no_writable_dir", "choose a work directory that this user can write"),
+    (r"Read-only file system|Permission denied[^\n]*(torchinductor|inductor|triton|\.cache)", "blocked", "no_writable_dir", "choose a work directory that this user can write"),
     (r"No module named 'torch'", "blocked", "no_torch", "torch"),
     (r"InductorError|BackendCompilerFailed|CppCompileError|LoweringException", "failed", "compile_error", None),
 )  # fmt: skip
@@ -707,9 +714,14 @@ def host_facts(cleared):
     facts.take("memory_limit_bytes", _memory_limit)
     compiler = facts.take("cxx", _cxx)
     facts.take("cxx_version", lambda: first_line(run_program(compiler, "--version")) if compiler else None)
-    facts.values["env_set"] = {key: value for key, value in sorted(os.environ.items()) if _ours(key)}
-    facts.values["env_cleared"] = cleared
+    facts.values["env_set"] = {key: _shown(key, value) for key, value in sorted(os.environ.items()) if _ours(key)}
+    facts.values["env_cleared"] = {key: _shown(key, value) for key, value in cleared.items()}
     return facts
+
+
+def _shown(name, value):
+    """A variable's value, unless its name says that it is a secret."""
+    return "(hidden)" if re.search(r"TOKEN|SECRET|PASS|CREDENTIAL|_KEY|URL", name) else value[:2000]
 
 
 def _ours(name):
@@ -904,12 +916,13 @@ def find_devices():
 
     build = torch_build(torch)[0]
     found = [{"device": "cpu", "backend": "cpu", "index": None, "visible": None, "blocked": None}]
-    backend = "rocm" if build == "rocm" else "cuda"
-    cuda_fact = _backend_fact(torch, "cuda", build)
-    if cuda_fact["available"]:
-        found.extend(_cuda_devices(torch, backend))
-    else:
-        found.extend(_unusable_gpus(torch, backend, build, cuda_fact))
+    cuda = _backend_fact(torch, "cuda", build)  # torch's name for ROCm too
+    if cuda["available"]:
+        found.extend(_cuda_devices(torch, cuda["name"]))
+    if not (cuda["available"] and build == "cuda"):
+        found.extend(_unusable_nvidia(torch, build, cuda, first=len(found) - 1))
+    if not (cuda["available"] and build == "rocm"):
+        found.extend(_unusable_amd(build, cuda, first=len(found) - 1))
     if _backend_fact(torch, "xpu", build)["available"]:
         found.extend(_indexed("xpu", "xpu", torch.xpu.device_count(), "ZE_AFFINITY_MASK"))
     else:
@@ -940,7 +953,9 @@ def _indexed(name, backend, count, variable):
 
 
 def _cuda_devices(torch, backend):
-    variable = "HIP_VISIBLE_DEVICES" if backend == "rocm" else "CUDA_VISIBLE_DEVICES"
+    variable = "CUDA_VISIBLE_DEVICES"
+    if backend == "rocm" and ("HIP_VISIBLE_DEVICES" in os.environ or variable not in os.environ):
+        variable = "HIP_VISIBLE_DEVICES"  # HIP honours both, its own first
     slices = [gpu for gpu in nvidia_gpus() if gpu["mig_parent"]] if backend == "cuda" else []
     if slices and variable not in os.environ:
         # A process sees one MIG instance at a time, chosen by UUID: each is a device of its own.
@@ -951,7 +966,9 @@ def _cuda_devices(torch, backend):
              "visible": (variable, gpu["uuid"]), "mig": gpu}
             for index, gpu in enumerate(usable)
         ]  # fmt: skip
-    return _indexed("cuda", backend, torch.cuda.device_count(), variable)
+    by_uuid = {gpu["uuid"]: gpu for gpu in slices}
+    devices = _indexed("cuda", backend, torch.cuda.device_count(), variable)
+    return [dict(device, mig=by_uuid.get(device["visible"][1])) for device in devices]
 
 
 def nvidia_gpus():
@@ -981,33 +998,36 @@ def read_nvidia_list(listing):
     return gpus
 
 
-def _unusable_gpus(torch, backend, build, fact):
-    """GPUs that a driver reports while torch says that there is none."""
-    gpus = [gpu for gpu in nvidia_gpus() if not gpu["mig_parent"]]
+def _unusable_nvidia(torch, build, fact, first):
+    """GPUs that NVIDIA's driver reports and this torch cannot use, numbered from `first`."""
     if build == "cuda":
         _, reason, hint = fault_of(fact["reason"] or "", "blocked", "device_missing")
         hint = hint or "nvidia-smi; compare its CUDA version with torch's %s" % torch.version.cuda
     else:
         reason, hint = "device_missing", "install a CUDA build of torch, see https://pytorch.org/get-started"
     message = "the driver reports %s, torch (%s build) cannot use it: %s"
-    found = [
-        {"device": "cuda:%d" % index, "backend": "cuda", "index": index, "visible": None, "name": gpu["name"],
-         "blocked": (reason, message % (gpu["name"], build, fact["reason"]), hint)}
-        for index, gpu in enumerate(gpus)
+    return [
+        {"device": "cuda:%d" % (first + index), "backend": "cuda", "index": index, "visible": None, "name": gpu["name"],
+         "blocked": (reason, message % (gpu["name"], build, fact["reason"] or "it sees other devices only"), hint)}
+        for index, gpu in enumerate(gpu for gpu in nvidia_gpus() if not gpu["mig_parent"])
     ]  # fmt: skip
-    if os.path.exists("/dev/kfd") and not gpus and build != "cuda":
-        hint = (
-            "sudo usermod -aG render,video $USER  # then log in again"
-            if build == "rocm"
-            else "install a ROCm build of torch"
-        )
-        blocked = (
-            "device_missing",
-            "/dev/kfd is there, torch (%s build) sees no GPU: %s" % (build, fact["reason"]),
-            hint,
-        )
-        found.append({"device": "cuda:0", "backend": "rocm", "index": 0, "visible": None, "blocked": blocked})
-    return found
+
+
+def _unusable_amd(build, fact, first):
+    """One device where AMD's compute driver is loaded and this torch cannot use it."""
+    if not os.path.exists("/dev/kfd"):
+        return []
+    hint = (
+        "sudo usermod -aG render,video $USER  # then log in again"
+        if build == "rocm"
+        else "install a ROCm build of torch"
+    )
+    message = "/dev/kfd is there, torch (%s build) sees no AMD GPU: %s" % (
+        build,
+        fact["reason"] or "it sees other devices only",
+    )
+    return [{"device": "cuda:%d" % first, "backend": "rocm", "index": 0, "visible": None,
+             "blocked": ("device_missing", message, hint)}]  # fmt: skip
 
 
 def _unusable_intel(build):
@@ -1331,20 +1351,21 @@ def task_canary(task):
 
 def task_warm(task):
     """What every CPU cell would repeat: the vector ISA, the precompiled header, the imports."""
-    return warm_up()
+    return warm_up(ahead=False)
 
 
-def warm_up():
+def warm_up(ahead=True):
     """What every CPU cell would repeat: the ISA, the precompiled header, the imports, a first compile.
 
-    Few elements: a parallel loop here would hang the first one of every fork.
+    Few elements: a parallel loop here would hang the first one of every fork.  `ahead` forks a child
+    that builds the header meanwhile; not where forking is unsafe.
     Returns the ISA and what took how many wall seconds.
     """
     import torch
 
     torch.manual_seed(0)
     marks = [time.monotonic()]
-    builder = _build_header_ahead()
+    builder = _build_header_ahead() if ahead else None
     import torch._inductor.compile_fx
     import torch._inductor.utils
 
@@ -1356,10 +1377,18 @@ def warm_up():
     torch._dynamo.reset()
     marks.append(time.monotonic())
     if builder:
-        os.waitpid(builder, 0)
+        _wait_or_kill(builder, IMPORT_DEADLINE)
     marks.append(time.monotonic())
     names = ("vector_isa", "first_codegen", "waiting_for_header")
     return {"vector_isa": isa, "seconds": {name: marks[i + 1] - marks[i] for i, name in enumerate(names)}}
+
+
+def _wait_or_kill(pid, seconds):
+    end = time.monotonic() + seconds
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 # A kernel that Inductor compiles with the flags of its vectorised ones.
@@ -1387,11 +1416,11 @@ def _build_header_ahead():
     build_header = getattr(codecache, "_precompile_header", None)
     if not getattr(config, "cpp_cache_precompile_headers", False) or build_header is None:
         return None
-    pid = os.fork()
+    parent, pid = os.getpid(), os.fork()
     if pid:
         return pid
     try:
-        die_with_parent()
+        die_with_parent(parent)
         for isa in isa_module.supported_vec_isa_list:
             type(isa).__bool__ = lambda self: True  # this child only guesses: no test
 
@@ -1612,11 +1641,11 @@ def compare(compiled, eager):
         return dict(worst, verdict="wrong", message="compiled gave %d values, eager %d" % (len(left), len(right)))
     for one, other in zip(left, right):
         found = _compare_values(one, other)
-        order = ("equal", "close", "not_compared", "wrong")
-        if order.index(found["verdict"]) > order.index(worst["verdict"]) or (found.get("max_abs") or 0) > (
-            worst["max_abs"] or 0
-        ):
-            worst.update(found)
+        for figure in ("max_abs", "max_rel"):
+            worst[figure] = max(worst[figure], found.get(figure) or 0.0)
+        order = ("equal", "close", "wrong")
+        if order.index(found["verdict"]) > order.index(worst["verdict"]):
+            worst.update((key, found.get(key)) for key in ("verdict", "atol", "rtol", "message"))
     return worst
 
 
@@ -1625,7 +1654,10 @@ def _compare_values(one, other):
 
     if not isinstance(other, torch.Tensor) or not isinstance(one, torch.Tensor):
         same = type(one) is type(other) and (one is other or one == other)
-        return {"verdict": "equal" if same else "wrong", "message": None if same else "%r is not %r" % (one, other)}
+        message = None if same else "%s is not %s" % (repr(one)[:300], repr(other)[:300])
+        return {"verdict": "equal" if same else "wrong", "message": message}
+    if one.device.type != other.device.type:
+        return {"verdict": "wrong", "message": "compiled gave it on %s, eager on %s" % (one.device, other.device)}
     if one.shape != other.shape or one.dtype != other.dtype:
         form = "%s of %s" % (tuple(one.shape), one.dtype), "%s of %s" % (tuple(other.shape), other.dtype)
         return {"verdict": "wrong", "message": "compiled gave %s, eager %s" % form}
@@ -1670,6 +1702,11 @@ _FORCED = {
 }
 
 
+# Dynamo asks CUDA for its random state whenever it is there: what serves CPU cells must not see it,
+# or it initialises the driver, starts its threads and takes the device from the cells that want it.
+_NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+
+
 def _prctl(option, value):
     """Linux only; elsewhere the callers' polling does the same later."""
     if sys.platform.startswith("linux"):
@@ -1678,9 +1715,11 @@ def _prctl(option, value):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def die_with_parent():
-    """Be killed when the parent dies (PR_SET_PDEATHSIG)."""
+def die_with_parent(parent):
+    """Be killed when the process `parent` dies (PR_SET_PDEATHSIG), or end here if it has died since the fork."""
     _prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def adopt_orphans():
@@ -1747,21 +1786,39 @@ def directory_bytes(folder):
     return total
 
 
+def open_plain(path):
+    """Open a file that a cell may have put in our way: no link is followed, no pipe is waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("%s is not a plain file" % path)
+    return open(descriptor, "rb")
+
+
 def tail(path, limit=TAIL):
     """The last bytes of a file as text; empty if it is not there."""
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
             return file.read(limit).decode("utf-8", "replace")
     except OSError:
         return ""
 
 
+def size_of(path):
+    """Bytes of a file; 0 where it is gone."""
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
 def guard(task, forked):
     """Start a task, watch its deadline and limits, leave nothing of it, write report.json.  Never returns."""
     os.setsid()
-    die_with_parent()
+    die_with_parent(task["zygote"])
     adopt_orphans()
+    task["guard"] = os.getpid()
     folder = Path(task["dir"])
     kills, started = oom_kills(), time.monotonic()
     pid = _start(task, forked)
@@ -1771,7 +1828,8 @@ def guard(task, forked):
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     write_json(folder / "report.json", {
         "code": None if number else os.WEXITSTATUS(status), "signal": signal.Signals(number).name if number else None,
-        "ended_by": ended_by, "survivors": survivors, "printed": os.path.getsize(folder / "log"), "oom_kills": (oom_kills() or 0) - (kills or 0),
+        "ended_by": ended_by, "survivors": survivors, "printed": size_of(folder / "log"),
+        "oom_kills": (oom_kills() or 0) - (kills or 0),
         "cpu_s": round(whole.ru_utime + whole.ru_stime, 3),
         "memory_bytes": whole.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     })  # fmt: skip
@@ -1779,8 +1837,10 @@ def guard(task, forked):
 
 
 def _watch(task, pid, started):
-    """(wait status, why it was killed or None)."""
-    folder, pause, looked, ended_by = Path(task["dir"]), 0.005, 0.0, None
+    """(wait status, why it was killed or None).  The status is that of SIGKILL where even that does not end it:
+    a driver may hold a process for ever, and the cell's place is wanted.
+    """
+    folder, pause, looked, ended_by, killed = Path(task["dir"]), 0.005, 0.0, None, None
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -1790,12 +1850,18 @@ def _watch(task, pid, started):
             ended_by = "deadline"
         elif waited - looked > 0.25:
             looked = waited
-            if os.path.getsize(folder / "log") > OUTPUT_LIMIT:
+            if size_of(folder / "log") > OUTPUT_LIMIT:
                 ended_by = "output_size"
             elif directory_bytes(folder) > task["bytes"]:
                 ended_by = "directory_size"
         if ended_by:
-            os.kill(pid, signal.SIGKILL)
+            # Where orphans are not adopted (macOS), whose they are can be seen only now.
+            for below in (*descendants(pid), pid):
+                with contextlib.suppress(OSError):
+                    os.kill(below, signal.SIGKILL)
+            killed = killed or waited
+            if waited - killed > 10:
+                return int(signal.SIGKILL), ended_by
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 
@@ -1826,7 +1892,7 @@ def become_task(task):
     """Own session, log, limits, caches; the kernel is to kill this one first."""
     folder = Path(task["dir"])
     os.setsid()
-    die_with_parent()
+    die_with_parent(task["guard"])
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("600", encoding="ascii")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -1847,9 +1913,11 @@ def become_task(task):
         (folder / "tmp").mkdir()
         os.environ["TMPDIR"] = str(folder / "tmp")
         tempfile.tempdir = None
-    if task.get("entry", {}).get("visible"):
-        variable, value = task["entry"]["visible"]
-        os.environ[variable] = value
+    entry = task.get("entry", {})
+    if entry.get("visible"):
+        os.environ[entry["visible"][0]] = entry["visible"][1]
+    elif entry.get("backend") == "cpu" or task["kind"] == "warm":
+        os.environ.update(_NO_ACCELERATOR)
     import faulthandler
 
     faulthandler.enable()
@@ -1857,7 +1925,7 @@ def become_task(task):
 
 def zygote(cold, warm, mode):
     """Import torch, fork the warm one, serve.  `cold` and `warm` are sockets."""
-    die_with_parent()
+    die_with_parent(os.getppid())  # too late for a parent that is gone; its socket's end says so
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if mode == "spawn":
@@ -1872,13 +1940,14 @@ def zygote(cold, warm, mode):
         raise
     _say(cold, {"event": "imported", "seconds": time.monotonic() - began})
     quiet = threads()  # numpy's BLAS starts some at import, and parks them itself at a fork
-    pid = os.fork()
+    parent, pid = os.getpid(), os.fork()
     if pid:
         warm.close()
         return serve(cold, quiet, others={pid})
     cold.close()
-    die_with_parent()
+    die_with_parent(parent)
     adopt_orphans()
+    os.environ.update(_NO_ACCELERATOR)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(tempfile.gettempdir(), "warm"))
     try:
         _say(warm, {"event": "ready", **warm_up()})
@@ -1906,7 +1975,7 @@ def serve(channel, quiet, others=()):
                 os._exit(0)
             *lines, rest = (rest + data).split(b"\n")
             for task in map(json.loads, lines):
-                task["forked"] = threads() <= quiet
+                task["forked"], task["zygote"] = threads() <= quiet, os.getpid()
                 Path(task["dir"], "log").touch()
                 pid = os.fork()
                 if not pid:
@@ -1950,7 +2019,7 @@ class Journal:
     RESERVE = 1 << 20
 
     def __init__(self, path):
-        self.records, self.counts, self.artifacts, self.full = [], Counter(), {}, False
+        self.records, self.statuses, self.artifacts, self.full = [], {}, {}, False
         self.file = open(path, "wb", buffering=0) if path else None  # noqa: SIM115
         self.reserve = Path(str(path) + ".reserve") if path else None
         if self.reserve:
@@ -1958,7 +2027,7 @@ class Journal:
 
     def write(self, record, **fields):
         """Append one record, whole or not at all.  On a full disk the reserve is given up, for what must still be said."""
-        line = {"record": record, **fields}
+        line = {"record": record, **(fields if record == "artifact" else sayable(fields))}
         self.records.append(line)
         if self.file is None:
             return
@@ -1984,8 +2053,13 @@ class Journal:
             self.write("artifact", sha256=sha, text=text)
 
     def cell(self, cell):
-        self.counts[cell["status"]] += 1
-        self.write("cell", **finite(cell))
+        self.statuses[cell["device"], cell["function"], cell["variant"]] = cell["status"]
+        self.write("cell", **cell)
+
+    @property
+    def counts(self):
+        """Cells by status; one that was run again counts once, as it ended last."""
+        return Counter(self.statuses.values())
 
     def close(self):
         if self.reserve:
@@ -1995,12 +2069,14 @@ class Journal:
             self.file.close()
 
 
-def finite(value):
-    """The same structure with infinities and NaN as null: JSON has no word for them."""
+def sayable(value):
+    """The same structure as a record may hold it: bounded, numbers finite, text without lone surrogates."""
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: sayable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [sayable(item) for item in value[:2000]]
+    if isinstance(value, str):
+        return value[:20_000].encode("utf-8", "replace").decode("utf-8")
     return None if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))) else value
 
 
@@ -2040,7 +2116,7 @@ class Probe:
     """One run: which tasks when, and what their ends mean."""
 
     def __init__(self, options, journal, say):
-        self.options, self.journal, self.say = options, journal, say
+        self.options, self.journal, self.listener = options, journal, say
         self.titles = {
             name: title for name, title in list_functions(options.pack).items() if chosen(name, options.function)
         }
@@ -2054,6 +2130,11 @@ class Probe:
         self.entries, self.devices, self.canaries = None, [], 0
         self.vector_isa, self.environment_written = None, False
         self.ready, self.stop, self.cold, self.warm = False, None, None, None
+
+    def say(self, event, data):
+        """Tell whoever watches; a full disk or a closed pipe there is no reason to end."""
+        with contextlib.suppress(OSError):
+            self.listener(event, data)
 
     # -- the loop
 
@@ -2285,7 +2366,7 @@ class Probe:
             if not channel.open:
                 self._cell(self._base(task), status="failed", reason="isolation", message=REASONS["isolation"])
                 continue
-            task["started"] = now()
+            task["started"], task["began"] = now(), time.monotonic()
             sent = self._send(channel, "cell", task, self.options.timeout)
             self.running[sent["id"]] = task
             self.say("start", task)
@@ -2296,7 +2377,8 @@ class Probe:
         return {
             "device": task["entry"]["device"], "function": task["function"], "variant": task["variant"],
             "title": self.titles[task["function"]], "started": task.get("started", now()), "ended": now(),
-            "workers": self.jobs, "attempts": task["attempts"], "repeat": repeat,
+            "workers": 1 if task["alone"] else self.jobs, "attempts": task["attempts"], "repeat": repeat,
+            "rerun": task.get("rerun"),
         }  # fmt: skip
 
     def _after_cell(self, task, report, result):
@@ -2306,8 +2388,12 @@ class Probe:
         cell["phase"] = tail(folder / "phase") or "start"
         cell["exit"] = {key: report.get(key) for key in ("code", "signal", "cpu_s", "memory_bytes")}
         found, artifacts = result.get("cell"), result.get("artifacts", {})
+        if found is None and not result and size_of(folder / "result.json"):
+            result = {
+                "error": {"status": "failed", "reason": "result_lost", "message": REASONS["result_lost"], "hint": None}
+            }
         if found is None:
-            codes = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("code-*.txt"))]
+            codes = [tail(path, CODE_LIMIT) for path in sorted(folder.glob("code-*.txt"))[:200]]
             found, artifacts = describe_codes(codes)
             found["route"] = "output_code_log" if codes else None
             error = result.get("error") or dict(
@@ -2325,14 +2411,7 @@ class Probe:
 
     def _rerun_neighbours(self, task, cell):
         """A cell that failed beside one that exhausted the machine gets one more try, alone."""
-        ended = time.monotonic()
-        began = (
-            ended
-            - (
-                datetime.datetime.fromisoformat(now()) - datetime.datetime.fromisoformat(task["started"])
-            ).total_seconds()
-        )
-        self.overlap.append((task, cell, began, ended))
+        self.overlap.append((task, cell, task["began"], time.monotonic()))
         for culprit, its_cell, its_began, its_ended in self.overlap:
             if its_cell.get("reason") not in EXHAUSTED or its_cell["status"] not in BAD:
                 continue
@@ -2340,7 +2419,7 @@ class Probe:
                 beside = other is not culprit and other_began < its_ended and its_began < other_ended
                 if beside and other_cell["status"] in ("failed", "crashed") and other["attempts"] == 1:
                     other["attempts"] = 2
-                    self.queue.append(dict(other, alone=True))
+                    self.queue.append(dict(other, alone=True, rerun="neighbour"))
 
     def _cell(self, cell, **more):
         cell.update(more)
@@ -2349,6 +2428,8 @@ class Probe:
 
     def _end(self):
         """Cells that had no turn, the last record, the exit code."""
+        if self.journal.full:
+            self.stop = self.stop or "journal_full"
         if self.entries is None:  # torch never answered: the CPU is there all the same
             cpu = {"device": "cpu", "backend": "cpu", "index": None, "visible": None, "blocked": None}
             self.queue = self._tasks(cpu) if matches_device(cpu, self.options.device) else []
@@ -2402,10 +2483,10 @@ def how_it_died(report, log=""):
 def read_json(path, limit=64 << 20):
     """The JSON object in a file, or None where it is missing, too long or broken."""
     try:
-        if os.path.getsize(path) > limit:
-            return None
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        with open_plain(path) as file:
+            data = file.read(limit + 1)
+        value = json.loads(data.decode("utf-8")) if len(data) <= limit else None
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -2459,7 +2540,10 @@ class Printer:
             self.environment = data
             self._environment()
         if event == "cell":
-            self.cells[data["device"], data["function"]] = data
+            key = data["device"], data["function"]
+            self.cells[key] = data
+            if key in self.printed:  # it was run again
+                self._block(data)
         if event in ("cell", "environment") and self.environment:
             self._blocks()
         if event == "end" and self.environment:
@@ -2557,7 +2641,7 @@ class Printer:
             cells = [cell for cell in self._in_order() if cell["device"] == record["device"]]
             self.line("[%s] %s" % (record["device"], self.name_of(record["device"])))
             for label, value in device_findings(cells):
-                self.line("  %-27s: %s" % (label, value))
+                self.line("  %-27s : %s" % (label, value))
 
     def _reading(self):
         self.line()

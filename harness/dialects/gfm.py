@@ -33,7 +33,8 @@ _LIVE = re.compile(
     r"|[#!%^](?=[\w\"{\\])"
     r"|\$(?=\S)"
     r"|&(?=[\w#])"
-    r"|:(?=//|[\w+\-]*[A-Za-z_+\-][\w+\-]*:|100:|1234:)"
+    # Each repetition ends where the next begins: two that share characters would try every split of a long word.
+    r"|:(?=//|[^\WA-Za-z_]*[A-Za-z_+\-][\w+\-]*:|100:|1234:)"
     r"|(?:www|mailto|xmpp|GH-|CVE-)(?=[.:\d])",
     re.IGNORECASE,
 )

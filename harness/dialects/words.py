@@ -97,6 +97,7 @@ def environment_facts(environment: Environment) -> tuple[Pair, ...]:
     return (
         *_known(environment.model_dump(include=set(_ENVIRONMENT)), _ENVIRONMENT, environment.unknown),
         *([Pair("fingerprint covers", ", ".join(covers))] if covers else []),
+        *(Pair(f"start-up: {name.replace('_', ' ')}", f"{seconds:g} s") for name, seconds in environment.startup.items()),
         *backends,
         *(Pair(f"set: {name}", value) for name, value in environment.env_set.items()),
         *(Pair(f"cleared: {name}", value) for name, value in environment.env_cleared.items()),

@@ -210,6 +210,9 @@ class CellRecord(Record):
     exit: Exit | None = None
     stderr_tail: Text | None = None
     attempts: Annotated[int, Field(ge=1, le=100)] = 1
+    rerun: Short | None = Field(
+        None, description="why it was run again: neighbour (of a cell that exhausted the machine)"
+    )
     started: Short | None = None
     ended: Short | None = None
     repeat: list[Text] = Field(default_factory=list, max_length=50, description="argv that repeats this cell")
@@ -248,4 +251,7 @@ class Result(Record):
     end: EndRecord | None = None
     unknown_fields: dict[str, int] = Field(default_factory=dict)
     faults: list[str] = Field(default_factory=list, description="lines that were refused, and why")
+    incomplete: str | None = Field(
+        default=None, description="the first fault by which this is not all, or not surely, what the target reported"
+    )
     replaced: int = Field(default=0, description="records of which a later one told anew (a cell that was rerun)")

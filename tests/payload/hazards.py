@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -191,7 +192,7 @@ def same_twice(x):
     x = x @ x
     print("a")
     x = x @ x
-    return x
+    return x  # noqa: RET504  both graphs are to have the same names
 
 
 def complex_numbers(x):
@@ -211,6 +212,24 @@ def train(x):
     y = (x.detach().clone().requires_grad_()).sin()
     y.sum().backward()
     return y.detach()
+
+
+@torch._dynamo.disable
+def pipe_in_the_way(x):
+    Path("phase").unlink(missing_ok=True)
+    os.mkfifo("phase")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@torch._dynamo.disable
+def no_log(x):
+    Path("log").unlink(missing_ok=True)
+    time.sleep(0.6)  # the guard looks at it meanwhile
+    raise ValueError("without a log")
+
+
+def odd_words(x):
+    raise ValueError("bad name \udc80")
 
 
 FUNCTIONS = {
@@ -246,5 +265,8 @@ FUNCTIONS = {
     "dropout": ("random", dropout, one),
     "half_inverse": ("a dtype that LAPACK lacks", half_inverse, one),
     "train": ("forward and backward", train, one),
+    "pipe_in_the_way": ("a pipe where a file was", pipe_in_the_way, one),
+    "no_log": ("removes its log", no_log, one),
+    "odd_words": ("text that no record may hold", odd_words, one),
     "compile_disabled": ("Dynamo is told to stay away", sort, out_of_sight),
 }

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from probe_payload import FUNCTIONS, ROUTES
-from tests.payload.conftest import HERE, LIMIT
-
-pytestmark = pytest.mark.filterwarnings("default")
+from tests.payload.runs import HERE, LIMIT
 
 
 @pytest.fixture(scope="session")
@@ -54,21 +52,20 @@ def test_a_route_can_be_forced(told: Any, function: str, route: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "route", "errors", "runs"),
+    ("label", "route", "errors"),
     [
-        ("first missing", "run_and_get_triton_code", {"run_and_get_code": "AttributeError"}, 1),
-        ("first raises", "run_and_get_triton_code", {"run_and_get_code": "moved elsewhere"}, 1),
+        ("first missing", "run_and_get_triton_code", {"run_and_get_code": "AttributeError"}),
+        ("first raises", "run_and_get_triton_code", {"run_and_get_code": "moved elsewhere"}),
         # The call was made: making it again would compile again, and the listeners heard it.
-        ("first raises late", "output_code_log", {"run_and_get_code": "got 3"}, 1),
+        ("first raises late", "output_code_log", {"run_and_get_code": "got 3"}),
         (
             "both raise",
             "output_code_log",
             {"run_and_get_code": "moved elsewhere", "run_and_get_triton_code": "moved elsewhere"},
-            1,
         ),
     ],
 )
-def test_the_next_route_takes_over(told: Any, label: str, route: str, errors: dict[str, str], runs: int) -> None:
+def test_the_next_route_takes_over(told: Any, label: str, route: str, errors: dict[str, str]) -> None:
     kept = told["broken"][label]
     assert kept["route"] == route
     assert len(kept["codes"]) == 1 and "extern_kernels.mm(" in kept["codes"][0]

@@ -111,7 +111,7 @@ def test_a_listing_has_limits() -> None:
 
 
 def test_every_fact_of_the_records_has_a_label() -> None:
-    apart = {"record", "env_set", "env_cleared", "backends", "fingerprint_covers", "unknown"}
+    apart = {"record", "env_set", "env_cleared", "backends", "fingerprint_covers", "startup", "unknown"}
     assert set(Environment.model_fields) == set(_ENVIRONMENT) | apart
     apart = {"record", "device", "backend", "index", "status", "reason", "message", "hint", "unknown"}
     assert set(DeviceRecord.model_fields) == set(_DEVICE) | apart

@@ -144,7 +144,9 @@ def test_a_bad_pack_is_named(text: str, complaint: str, tmp_path: Path) -> None:
 
 def test_a_pack_is_listed_without_running_it(tmp_path: Path) -> None:
     pack = tmp_path / "pack.py"
-    pack.write_text("raise SystemExit('ran')\nFUNCTIONS = {'one': ('the first', f, g), 'two': entry}\n", encoding="ascii")
+    pack.write_text(
+        "raise SystemExit('ran')\nFUNCTIONS = {'one': ('the first', f, g), 'two': entry}\n", encoding="ascii"
+    )
     done = payload("--functions", str(pack), "--list")
     assert done.returncode == 0, done.stderr
     assert [line.split(None, 1) for line in done.stdout.splitlines()] == [["one", "the first"], ["two", "two"]]
@@ -174,7 +176,7 @@ def test_torch_is_missing(without_torch: dict[str, str], tmp_path: Path, isolati
     result = parse(out.read_bytes())
     blocked_everywhere(result, "no_torch")
     assert {cell.hint for cell in result.cells} == {f"{sys.executable} -m pip install torch"}
-    assert [json.loads(line)["record"] for line in out.read_text().splitlines()][0] == "run"
+    assert json.loads(out.read_text().splitlines()[0])["record"] == "run"
     assert "cell cpu matmul~float32 blocked" in done.stdout
 
 
@@ -205,7 +207,7 @@ def fake_torch(tmp_path: Path) -> Iterator[Callable[[str], dict[str, str]]]:
     ("text", "reason", "word"),
     [
         ("raise OSError('libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent')", "torch_import", "iJIT_NotifyEvent"),
-        ("raise ImportError(\"libstdc++.so.6: version `GLIBCXX_3.4.30' not found\")", "abi_mismatch", "GLIBCXX"),
+        ('raise ImportError("libstdc++.so.6: version `GLIBCXX_3.4.30\' not found")', "abi_mismatch", "GLIBCXX"),
         ("import os; os.abort()", "torch_import", ""),
         ("import ctypes; ctypes.string_at(0)", "torch_import", ""),
         ("import os; os._exit(0)", "torch_import", ""),
@@ -234,9 +236,7 @@ sys.exit(probe_payload.main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("isolation", ["fork", "spawn"])
-def test_importing_torch_hangs(
-    fake_torch: Callable[[str], dict[str, str]], tmp_path: Path, isolation: str
-) -> None:
+def test_importing_torch_hangs(fake_torch: Callable[[str], dict[str, str]], tmp_path: Path, isolation: str) -> None:
     """The payload waits minutes for a slow file system; here, a second."""
     out = tmp_path / "out.jsonl"
     environment = fake_torch("import time\nwhile True: time.sleep(1)")
@@ -270,7 +270,7 @@ def test_the_run_ends_by_its_deadline_while_torch_hangs(
 
 def interpreters() -> dict[str, str]:
     """version -> path of each Python here that the payload supports: this one, those on PATH, kept by pyenv or uv."""
-    found = {"%d.%d" % sys.version_info[:2]: sys.executable}
+    found = {f"{sys.version_info.major}.{sys.version_info.minor}": sys.executable}
     kept = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"]
     kept.append(Path.home() / ".local" / "share" / "uv" / "python")
     for version in (f"3.{minor}" for minor in range(9, 16)):
@@ -330,3 +330,25 @@ def test_inline_script_metadata_names_python_and_torch() -> None:
     block = SOURCE.split("# ///")[1]
     assert 'requires-python = ">=3.9"' in block
     assert 'dependencies = ["torch>=2.1"]' in block
+
+
+# ---------------------------------------------------------------- processes
+
+ORPHAN = """\
+import os, time, probe_payload
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+probe_payload.die_with_parent(parent)
+print("lives on")
+"""
+
+
+def test_a_process_whose_parent_died_before_it_could_ask_ends_too() -> None:
+    """The kernel tells only of a death that comes after the question; this one came before."""
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHAN], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
