@@ -22,10 +22,10 @@ ATLAS := @$(PY) -m harness
 SELECT := $${DEVICE:+--device="$$DEVICE"} $${FUNCTION:+--function="$$FUNCTION"} $${TIMEOUT:+--timeout="$$TIMEOUT"}
 WHICH := $${LIMIT:+--limit="$$LIMIT"} $${HOST:+-- "$$HOST"}
 
-.PHONY: help probe probe-all demo report plan hosts test lint bench lock schemas system-deps clean
+.PHONY: help probe probe-all demo report plan hosts test lint bench lock schemas update-images system-deps clean
 
 help:  ## this text
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 	@echo "  Narrow a run with DEVICE= FUNCTION= LIMIT= TIMEOUT=; choose a Python with PYTHON=."
 	@echo "  Set-up: TORCH_INDEX=cpu|cu126|ADDRESS names where torch comes from; ALLOW_CUDA=1, ANYWAY=1."
 
@@ -34,9 +34,9 @@ probe:  ## probe one host: make probe HOST=localhost
 	$(SETUP) probe
 	$(ATLAS) probe $(SELECT) $(WHICH)
 
-probe-all:  ## probe every host in hosts.yaml, side by side
+probe-all:  ## probe every host in hosts.yaml, side by side; LIMIT=PATTERN narrows them
 	$(SETUP) probe
-	$(ATLAS) probe --all $(SELECT)
+	$(ATLAS) probe --all $(SELECT) $(WHICH)
 
 demo:  ## see the whole thing without a lab: ssh hosts on the loopback, probed and reported
 	$(SETUP) torch
@@ -75,6 +75,10 @@ lock:  ## refresh requirements/*.lock (needs uv)
 schemas:  ## write the JSON schemas again from the records
 	$(SETUP) core
 	@$(PY) -m harness.schemas
+
+update-images:  ## write the digests of the base images into docker/images.yaml, where a registry answers
+	$(SETUP) core
+	@$(PY) tools/update_images.py
 
 system-deps:  ## Debian: install what the tests can use (as root; otherwise prints the line)
 	$(SETUP) system-deps

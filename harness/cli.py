@@ -6,24 +6,24 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-
-from rich.console import Console
+from typing import Any
 
 import harness
 import probe_payload
-from harness import demo, findings, inventory, matrix, outputs, plan, runner, store, wire
+from harness import cli_images, demo, findings, inventory, matrix, outputs, plan, runner, store, wire
 from harness.dialects import load as load_dialect
 from harness.errors import AtlasError, NothingSelected, StoreError, UsageError
 from harness.events import Event
-from harness.progress import Progress, describe
+from harness.progress import Progress, Screen, describe
 from harness.records.inventory import Host
 from harness.records.view import Report
 from harness.records.work import Job, Outcome, PlanEntry, Selection
@@ -32,7 +32,7 @@ DOCUMENTS = {"report.md": "gfm", "report.html": "html"}
 EXIT_CODES = """\
 exit codes:
   0   every cell answered (unsupported and skipped ones included)
-  1   some cells failed, were wrong, crashed or timed out, or a host's run was cut short
+  1   some cells failed, were wrong, crashed or timed out, a host's run was cut short, or the run was interrupted
   2   a wrong word on the command line, or a fault in hosts.yaml
   3   no host answered
   4   some host is unreachable or blocked; the others answered
@@ -44,22 +44,47 @@ exit codes:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = _parser().parse_args(argv)
+    code = 0  # where it is a list that nobody read to its end
+    try:
+        with _reader_may_leave():
+            code = _run(arguments)
+    except _AtOnce as stop:
+        os._exit(128 + stop.number)  # workers may hang where nothing can interrupt them
+    return code
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run one command; returns the exit code.  Raises BrokenPipeError where what it prints is not read."""
     try:
         code: int = arguments.run(arguments)
-        sys.stdout.flush()
         return code
+    except BrokenPipeError:
+        raise
     except AtlasError as error:
-        print(error.message, file=sys.stderr)
-        if error.hint:
-            print(f"  {error.hint}", file=sys.stderr)
+        with _reader_may_leave():
+            print(error.message, file=sys.stderr)
+            if error.hint:
+                print(f"  {error.hint}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # `atlas ... | head`: nobody reads on, and Python must not try again as it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception:
-        traceback.print_exc()
-        print("this is a bug of inductor-atlas; please report it with the lines above", file=sys.stderr)
+        with _reader_may_leave():
+            traceback.print_exc()
+            print("this is a bug of inductor-atlas; please report it with the lines above", file=sys.stderr)
         return AtlasError.exit_code
+
+
+@contextlib.contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """`atlas ... | head`: what is printed within goes unread, which is no error and not to be tried again."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         "which", nargs="?", default=store.LATEST, metavar="RUN", help="a run's id, the beginning of one, or latest"
     )
     _add_inventory(command("hosts", "the hosts of hosts.yaml", _hosts))
+    cli_images.add_options(command("images", "build, list, verify, ship and push container images", cli_images.run))
     command("demo", "probe a small lab of real ssh servers on this computer", _demo)
     return parser
 
@@ -189,14 +215,21 @@ def _hosts(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     """The loopback lab; its files go with it, its report stays."""
-    with tempfile.TemporaryDirectory(prefix="atlas-demo-") as folder, demo.build(Path(folder, "lab")) as lab:
-        for name, (text, _) in demo.MACHINES.items():
-            print(f"{name:12} {text}", file=sys.stderr)
-        entries = plan.plan(lab.hosts(), Selection())
-        report = probe(plan.jobs(entries), arguments.reports, workers=len(entries), ssh_config=lab.ssh_config)
-        _finish(report, arguments)
-    print("this was the demonstration: a good run has two hosts that answer and three honest rows", file=sys.stderr)
-    return 0
+    with _stoppable(), tempfile.TemporaryDirectory(prefix="atlas-demo-") as folder:
+        with demo.lab(Path(folder, "lab")) as lab:
+            with _reader_may_leave():
+                for name, machine in demo.MACHINES.items():
+                    print(f"{name:12} {machine.says}", file=sys.stderr)
+            entries = plan.plan(lab.hosts(), Selection())
+            report = probe(plan.jobs(entries), arguments.reports, workers=len(entries), ssh_config=lab.ssh_config)
+        code, surprises = _finish(report, arguments), demo.surprises(report)
+    with _reader_may_leave():
+        for line in surprises:
+            print(line, file=sys.stderr)
+        print("this was the demonstration: a good run has two hosts that answer and three honest rows", file=sys.stderr)
+    if code == 4 and not surprises:  # some host is unreachable or blocked; the others answered
+        return 0
+    return code if code not in (0, 4) else 1
 
 
 # ---------------------------------------------------------------- their parts
@@ -204,8 +237,8 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 def _entries(arguments: argparse.Namespace) -> tuple[PlanEntry, ...]:
     """The plan that the words on the command line ask for."""
-    patterns = [*arguments.names, *arguments.limit]
-    if arguments.all == bool(arguments.names) and not arguments.limit:
+    named = bool(arguments.names)
+    if arguments.all == named and (named or not arguments.limit):
         raise UsageError(
             "say which hosts, or --all", hint="atlas probe localhost      atlas probe --all      atlas hosts"
         )
@@ -216,13 +249,25 @@ def _entries(arguments: argparse.Namespace) -> tuple[PlanEntry, ...]:
     for name in arguments.device:
         if not probe_payload.is_device_word(name):
             raise UsageError(f"--device {name}: no such device", hint="cpu, mps, cuda, cuda:N, rocm, xpu, xpu:N")
-    hosts: tuple[Host, ...] = inventory.select(inventory.load(arguments.hosts), patterns)
+    every = inventory.load(arguments.hosts)
+    hosts = _both(inventory.select(every, arguments.names), inventory.select(every, arguments.limit))
     selection = Selection(devices=tuple(arguments.device), functions=tuple(arguments.function),
                           cell_timeout=arguments.timeout, jobs=arguments.jobs)  # fmt: skip
-    entries = plan.plan(hosts, selection)
+    entries = plan.plan(hosts, selection, named=set(re.split("[,: ]+", ",".join(arguments.names))))
     if not plan.jobs(entries) and arguments.run is _probe:
         raise NothingSelected("nothing to probe", hint="; ".join(entry.skip or "" for entry in entries))
     return entries
+
+
+def _both(some: Sequence[Host], others: Sequence[Host]) -> tuple[Host, ...]:
+    """What two selections of one inventory share, target by target; raises NothingSelected if that is nothing."""
+    shared = {(host.name, target.name) for host in others for target in host.targets}
+    kept = ((host, tuple(target for target in host.targets if (host.name, target.name) in shared)) for host in some)
+    hosts = tuple(host.model_copy(update={"targets": targets}) for host, targets in kept if targets)
+    if not hosts:
+        names = ", ".join(host.name for host in some[:20])
+        raise NothingSelected("--limit leaves none of the hosts that are named", hint=f"named are {names}")
+    return hosts
 
 
 def probe(jobs: Sequence[Job], reports: Path, *, workers: int, ssh_config: Path | None) -> Report:
@@ -242,12 +287,12 @@ def probe(jobs: Sequence[Job], reports: Path, *, workers: int, ssh_config: Path 
             full_disk.append(error)
             cancelled.set()
 
-    progress = Progress((job.id for job in jobs), Console(stderr=True))
+    progress = Progress((job.id for job in jobs), Screen(stderr=True))
 
     def listen(event: Event) -> None:
-        progress(event)
         if event.step != "running":
             run.log(describe(event))
+        progress(event)  # last: it may fail, where the terminal is gone
 
     with _interruptible(cancelled), progress:
         runner.run(jobs, keep, listen, workers=workers, cancelled=cancelled, ssh_config=ssh_config)
@@ -263,24 +308,49 @@ def _codes_in(data: bytes) -> dict[str, str]:
         return {}  # the outcome says what is wrong with the file
 
 
+class _AtOnce(BaseException):
+    """Unwinds what is under way, so that whoever holds something lets go of it; then the process ends."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 class _interruptible:
-    """SIGINT and SIGTERM end the run gently, with what came in; a second one ends the process at once."""
+    """SIGINT and SIGTERM end the run gently, with what came in; a second one ends the process at once.
+
+    A third does not even wait for what lets go of files and programs.
+    """
 
     def __init__(self, cancelled: threading.Event) -> None:
-        self.cancelled = cancelled
+        self.cancelled, self.stopping = cancelled, False
+        self.before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> None:
-        self.before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.before[number] = signal.signal(number, self._stop)
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
+        if not self.stopping:
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
 
     def _stop(self, number: int, _: object) -> None:
-        if self.cancelled.is_set():
+        if self.stopping:
             os._exit(128 + number)
+        if self.cancelled.is_set():
+            self.stopping = True
+            raise _AtOnce(number)
         self.cancelled.set()
-        print("\nending the probes and keeping what came in; once more to stop at once", file=sys.stderr)
+        with contextlib.suppress(OSError, RuntimeError):  # nobody reads; or it was printing when it was interrupted
+            print("\nending the probes and keeping what came in; once more to stop at once", file=sys.stderr)
+
+
+def _stoppable() -> _interruptible:
+    """SIGINT and SIGTERM stop at once what has nothing to keep yet, and nothing of it stays."""
+    stopped = threading.Event()
+    stopped.set()
+    return _interruptible(stopped)
 
 
 def write_report(run: store.Run) -> Report:
@@ -295,16 +365,16 @@ def write_report(run: store.Run) -> Report:
 
 
 def _finish(report: Report, arguments: argparse.Namespace) -> int:
-    """Print a report's short form and where the long ones are."""
-    folder = arguments.reports / "runs" / report.run
-    if arguments.json:
-        print(report.model_dump_json(indent=1))
-    else:
+    """Print a report's short form and where the long ones are; the exit code is the report's, read or not."""
+    folder, code = arguments.reports / "runs" / report.run, outputs.exit_code(report)
+    with _reader_may_leave():
+        if arguments.json:
+            print(report.model_dump_json(indent=1))
+            return code
         print(outputs.overview(report))
         print()
         for name in ("report.html", "report.md", "report.json"):
             print(f"{folder / name}")
-    code = outputs.exit_code(report)
-    if code == 3 and not arguments.json:
-        print(f"no host answered; see {shlex.quote(str(folder / 'log.txt'))}", file=sys.stderr)
+        if code == 3:
+            print(f"no host answered; see {shlex.quote(str(folder / 'log.txt'))}", file=sys.stderr)
     return code

@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.records import Outcome
 
-Step = Literal["queued", "connecting", "sending", "running", "cell", "retrying", "fetching", "ended"]
+Step = Literal["queued", "connecting", "sending", "running", "cell", "noted", "retrying", "fetching", "ended"]
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from typing import Literal
 
 import yaml
 
+import probe_payload
 from harness.errors import Blocked
 from harness.hostkeys import hashed_name
 from harness.records.inventory import Host
@@ -210,7 +211,10 @@ class Fleet:
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
         folder = self.directory / name
         argv = [str(self._sshd), "-D", "-f", str(folder / "sshd_config"), "-E", str(folder / "log")]
-        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True)
+        me = os.getpid()
+        # On Linux it goes with this process, whatever ends that: nobody would look for it later.
+        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True,
+                                  preexec_fn=lambda: probe_payload.die_with_parent(me))  # fmt: skip
         self._servers[name] = server
         end = time.monotonic() + START_SECONDS
         while not (folder / "pid").exists():

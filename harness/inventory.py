@@ -27,7 +27,8 @@ __all__ = ["DEFAULT_PATH", "EMBEDDED", "SIZE_LIMIT", "load", "parse", "select"]
 DEFAULT_PATH = Path("hosts.yaml")
 SIZE_LIMIT = 1_000_000
 # What there is to probe where nobody has written a hosts.yaml yet.
-EMBEDDED = Inventory(hosts=(Host(name="localhost", transport="local"),))
+_CONTAINER = Target(name="docker", runtime="docker", backend="cpu", enabled=False)
+EMBEDDED = Inventory(hosts=(Host(name="localhost", transport="local", targets=(Target(), _CONTAINER)),))
 
 
 def load(path: Path | None = None) -> Inventory:

@@ -37,7 +37,11 @@ WRITE = {
     "cell_timeout": f"{_SECONDS} above 0, at most 86400",
     "workdir": f'{_PATH} such as "/scratch/atlas"',
     "script": f"{_PATH} of a file of scripted replies",
-    "runtime": "bare",
+    "runtime": "bare, docker, podman or apptainer",
+    "enabled": "true or false",
+    "backend": "one of cpu, cuda, rocm, xpu",
+    "image": "an image's name such as localhost/inductor-atlas-cpu:2.13.0",
+    "gpus": 'a list of indices or uuids in quotes such as ["0"]',
     "backends": "a list of cpu, cuda, rocm, xpu, mps such as [cpu, cuda]",
 }
 # What people write out of habit -> our word.

@@ -1,8 +1,8 @@
 """One run's results -> the merged view: device x function, groups of equal code, a title.
 
-Pure, and linear in cells: code is normalised once for each distinct text, and equality is one
-list of groups, never a list of partners at each cell.  Findings are added by harness.findings,
-which stands above this module.
+Pure, and linear in cells: code is normalised once for each distinct text, equality is one list of
+groups, never a list of partners at each cell, and the table has only so many places.  Findings are
+added by harness.findings, which stands above this module.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from harness.normalise import normal_hash
 from harness.records.payload import CellRecord, DeviceRecord, Environment, Result
 from harness.records.view import Code, CodeGroup, Column, Report, ReportCell, Row, TargetView
 from harness.records.work import JobSummary, Outcome, RunManifest
+from harness.wire import lack
 
 Results = Mapping[str, tuple[Outcome, Result | None]]
 
 BROKEN = ("failed", "wrong", "crashed", "timeout")
 NOT_READY = ("blocked", "unreachable", "timeout", "failed", "cancelled", "not_run")
+# Rows times columns: names come from hosts, and each new one costs a place in every row.
+PLACES = 200_000
 BACKEND_NAMES = {"cpu": "CPU", "cuda": "CUDA", "rocm": "ROCm", "xpu": "XPU", "mps": "MPS"}
 
 
@@ -44,7 +47,7 @@ def build(manifest: RunManifest, results: Results, *, ended: str | None = None) 
     merged = [_merge(job, results) for job in manifest.jobs]
     normals = {sha: normal_hash(text) for sha, text in code_texts(results).items()}
     cells = [cell for item in merged for cell in _cells(item, normals)]
-    columns = _columns(cell.cell for cell in cells)
+    columns, left_out = _columns(cells, sum(map(_height, merged)))
     rows = [row for item in merged for row in _rows(item, columns)]
     return Report(
         run=manifest.run,
@@ -53,7 +56,7 @@ def build(manifest: RunManifest, results: Results, *, ended: str | None = None) 
         started=manifest.started,
         ended=ended,
         title=_title(merged),
-        summary=_summary(cells, rows),
+        summary=_summary(cells, rows, left_out),
         targets=tuple(_target(item) for item in merged),
         columns=columns,
         rows=tuple(rows),
@@ -145,14 +148,33 @@ def _groups(cells: Iterable[ReportCell]) -> Iterable[CodeGroup]:
         yield CodeGroup(id=group, normal=equal[0].normal, cells=tuple(cell.key for cell in equal))
 
 
-def _columns(cells: Iterable[CellRecord]) -> tuple[Column, ...]:
-    """The payload's own functions in the payload's order, then others as they were first seen."""
-    known = list(probe_payload.FUNCTIONS)
+def _columns(cells: Iterable[ReportCell], rows: int) -> tuple[tuple[Column, ...], int]:
+    """The payload's own functions in the payload's order, then others as they were first seen.
+
+    Of more than there is room for, those that the fewest hosts have get no column; second, how many.
+    """
+    known = {name: index for index, name in enumerate(probe_payload.FUNCTIONS)}
     titles: dict[tuple[str, str], str] = {}
-    for cell in cells:
-        titles.setdefault((cell.function, cell.variant), cell.title or cell.function)
-    ordered = sorted(titles, key=lambda name: known.index(name[0]) if name[0] in known else len(known))
-    return tuple(Column(function=name[0], variant=name[1], title=titles[name]) for name in ordered)
+    hosts: dict[tuple[str, str], set[str]] = {}
+    for entry in cells:
+        name = entry.cell.function, entry.cell.variant
+        titles.setdefault(name, entry.cell.title or entry.cell.function)
+        hosts.setdefault(name, set()).add(entry.host)
+    room = max(len(known), PLACES // max(rows, 1))
+    kept = set(sorted(titles, key=lambda name: -len(hosts[name]))[:room])
+    ordered = sorted((name for name in titles if name in kept), key=lambda name: known.get(name[0], len(known)))
+    columns = tuple(Column(function=name[0], variant=name[1], title=titles[name]) for name in ordered)
+    return columns, len(titles) - len(columns)
+
+
+def _names(result: Result) -> Iterable[str]:
+    """Devices that have a row: those that the host described, then those that only cells name."""
+    return dict.fromkeys([*(device.device for device in result.devices), *(cell.device for cell in result.cells)])
+
+
+def _height(item: _Merged) -> int:
+    """How many rows a target has."""
+    return len(list(_names(item.result))) or 1
 
 
 def _rows(item: _Merged, columns: tuple[Column, ...]) -> Iterable[Row]:
@@ -164,7 +186,7 @@ def _rows(item: _Merged, columns: tuple[Column, ...]) -> Iterable[Row]:
         by_column = keys.setdefault(cell.device, {})
         by_column[cell.function, cell.variant] = cell_key(job.host, job.target, torch, cell)
     devices = {device.device: device for device in result.devices}
-    for name in dict.fromkeys([*devices, *keys]):
+    for name in _names(result):
         device = devices.get(name)
         found = tuple(keys.get(name, {}).get((column.function, column.variant)) for column in columns)
         yield Row(
@@ -174,9 +196,11 @@ def _rows(item: _Merged, columns: tuple[Column, ...]) -> Iterable[Row]:
             backend=device.backend if device else None,
             fact=_fact(device, result.environment),
             torch=torch or "unknown",
-            status=device.status if device else "ok",
+            status=device.status if device else "undescribed",
             cells=found,
-            blank=_blank(device, outcome, result) if None in found or not found else None,
+            blank=_blank(device, outcome, result, name in keys and not any(found))
+            if None in found or not found
+            else None,
         )
     if not devices and not keys:
         yield Row(
@@ -204,13 +228,15 @@ def _fact(device: DeviceRecord | None, environment: Environment | None) -> str:
     return device.capability or device.name or ""
 
 
-def _blank(device: DeviceRecord | None, outcome: Outcome, result: Result) -> str:
-    """Why a row lacks cells."""
+def _blank(device: DeviceRecord | None, outcome: Outcome, result: Result, no_column: bool) -> str:
+    """Why a row lacks cells; `no_column` if it has some, and none of their functions has a column."""
+    if no_column:
+        return "its cells are below: the table has no column for their functions"
     if device is not None and device.status != "ok":
         return device.message or probe_payload.REASONS.get(device.reason or "", f"the device is {device.status}")
     if result.end is None:
         return outcome.message or "the result was cut short before this cell"
-    return result.end.message or "this target did not run it"
+    return lack(result) or result.end.message or "this target did not run it"
 
 
 def _codes(cells: Iterable[ReportCell], results: Results, normals: Mapping[str, str]) -> Iterable[Code]:
@@ -267,19 +293,21 @@ def _words(status: str) -> str:
     return status.replace("_", " ")
 
 
-def _summary(cells: list[ReportCell], rows: list[Row]) -> str:
+def _summary(cells: list[ReportCell], rows: list[Row], left_out: int) -> str:
     """What is broken, then what is generated where."""
     if not cells:
         return "No cell has a result."
     broken = sum(cell.cell.status in BROKEN for cell in cells)
     are = "is" if broken == 1 else "are"
     first = f"{counted(broken, 'cell')} {are} broken." if broken else "No cell is broken."
-    return f"{first} {_generated(cells, rows)}"
+    more = f" {counted(left_out, 'function')} more than the table holds {'has' if left_out == 1 else 'have'} no column."
+    return f"{first} {_generated(cells, rows)}{more if left_out else ''}"
 
 
 def _generated(cells: list[ReportCell], rows: list[Row]) -> str:
     """`Where Inductor generates code it is Triton on CUDA and C++ on CPU.`"""
-    backends = {(row.host, row.target, row.device): row.backend for row in rows}
+    # A device without a record, or with one that says that nothing can run there, is no witness.
+    backends = {(row.host, row.target, row.device): row.backend for row in rows if row.status == "ok"}
     kinds: dict[str, Counter[str]] = {}
     for cell in cells:
         backend = backends.get((cell.host, cell.target, cell.cell.device))

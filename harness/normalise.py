@@ -33,16 +33,17 @@ class Normal(NamedTuple):
 
 
 # what -> (mask, pattern).  The group named like the rule is the part that is masked; the rest of
-# the pattern only says where.  Every pattern is anchored or bounded: the text comes from a host.
+# the pattern only says where.  The text comes from a host: each pattern is anchored or bounded, and
+# no two unbounded repetitions in one can take the same characters.
 _RULES: dict[str, tuple[str, str]] = {
     "graph_id": ("", r"^(?P<graph_id># AOT ID:[^\n]*\n?)"),
     "kernel_path": ("<path>", r"^# kernel path: (?P<kernel_path>[^\n]+)$"),
     # Up to 2.7 the C++ prefix is included by its place in the cache; later by its name in torch.
-    "header_path": ("<path>", r'^[ \t]*#include "(?P<header_path>[^"\n]*/[^"\n]*)"'),
+    "header_path": ("<path>", r'^[ \t]*#include "(?P<header_path>(?=[^"/\n]*/)[^"\n]*)"'),
     "address": ("<address>", r"^\w{1,100} = None  # device\([^\n]* (?P<address>[0-9a-f]{6,16})$"),
     "threads": ("N", r"\bnum_threads(?:\(| = )(?P<threads>\d{1,6})(?=[);])"),
     "device": ("...", r"\bDeviceProperties\((?P<device>[^()\n]*)\)"),
-    "backend_hash": ("<hash>", r"'backend_hash': '(?P<backend_hash>[^'\n]*)'"),
+    "backend_hash": ("<hash>", r"'backend_hash': '(?P<backend_hash>[^'()\n]*)'"),
     "module_hash": ("<hash>", r"\bcompiled_module_main\('(?P<module_hash>[^'\n]*)'"),
     # Any other file of Inductor's cache: <folder>/<two characters>/c<50 of base 32>.<suffix>
     "cache_path": (

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from harness.dialects.visible import one_line
-from harness.records.payload import CellRecord
+from harness.records.payload import CellRecord, DeviceRecord
 from harness.records.view import Report
 
 BAD_CELLS = ("failed", "wrong", "crashed", "timeout", "flaky")
 
 
 def exit_code(report: Report) -> int:
-    """What the process ends with; the first that applies of 3, 1, 4, 0 (README has the list)."""
+    """What the process ends with: 1 if it was interrupted, else the first that applies of 3, 1, 4, 0."""
     statuses = [target.outcome.status for target in report.targets]
     cells = [entry.cell.status for entry in report.cells]
+    if "cancelled" in statuses:  # also before the first cell came: that no host answered is not the hosts' doing
+        return 1
     if not any(status in RAN for status in cells) and not any(status == "skipped" for status in statuses):
         return 3
     if any(status in BAD_CELLS for status in cells) or any(
@@ -46,9 +49,10 @@ def matrix_table(report: Report) -> str:
     cells = {entry.key: entry.cell for entry in report.cells}
     head = ["host", "device", "torch", *(column.function for column in report.columns)]
     body = []
+    targets = Counter(target.host for target in report.targets)
     for row in report.rows:
-        several = sum(target.host == row.host for target in report.targets) > 1
-        words = [f"{row.host}/{row.target}" if several else row.host, row.device or "-", row.torch or "-"]
+        place = f"{row.host}/{row.target}" if targets[row.host] > 1 else row.host
+        words = [place, row.device or "-", row.torch or "-"]
         if any(row.cells):
             words += [cell_word(cells[key]) if key else "-" for key in row.cells]
         else:
@@ -72,7 +76,11 @@ def _aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def findings_text(report: Report) -> str:
-    """Findings that want a person's hand or eye, each with the line to type."""
+    """Findings that want a person's hand or eye, each with the line to type, and where.
+
+    A line that a host proposes is shown as its own: nobody here has looked at it.
+    """
+    theirs = {record.hint for record in _hinting(report)}
     lines = []
     for finding in report.findings:
         if finding.group in ("broken", "not_ready", "changed", "differs"):
@@ -80,8 +88,17 @@ def findings_text(report: Report) -> str:
             if finding.detail:
                 lines.append(f"    {one_line(finding.detail)}")
             if finding.command:
-                lines.append(f"    $ {one_line(finding.command)}")
+                where = f"on {one_line(finding.command_on)} " if finding.command_on else ""
+                source = "  (the host's own words)" if finding.command in theirs else ""
+                lines.append(f"    {where}$ {one_line(finding.command)}{source}")
     return "\n".join(lines)
+
+
+def _hinting(report: Report) -> Iterator[CellRecord | DeviceRecord]:
+    """Every record of a host that may say what to type."""
+    yield from (entry.cell for entry in report.cells)
+    for target in report.targets:
+        yield from target.devices
 
 
 def overview(report: Report) -> str:

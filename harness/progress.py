@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
@@ -15,9 +16,19 @@ from rich.text import Text
 from harness.dialects.visible import one_line
 from harness.events import Event
 
-STYLES = {"answered": "green", "running": "cyan", "cell": "cyan", "queued": "dim", "retrying": "yellow"}
+STYLES = {
+    "answered": "green", "running": "cyan", "cell": "cyan", "queued": "dim", "retrying": "yellow", "noted": "yellow",
+}  # fmt: skip
 # Steps that are news in a log; the others only move the live table.
-NEWS = ("connecting", "cell", "retrying", "ended")
+NEWS = ("connecting", "cell", "noted", "retrying", "ended")
+
+
+class Screen(Console):
+    """A console that falls silent when nobody reads it any more; rich's own would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich where a write met a closed pipe (`atlas probe ... | head`)."""
+        self.quiet = True
 
 
 class _Row:
@@ -45,7 +56,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.live:
-            self.live.stop()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self.live.stop()
 
     def __call__(self, event: Event) -> None:
         with self.lock:

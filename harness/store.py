@@ -119,29 +119,45 @@ class Run:
         return {f"{job.host}/{job.target}": self._result(job) for job in self.manifest().jobs}
 
     def _result(self, job: JobSummary) -> tuple[Outcome, Result | None]:
-        outcome, result, fault = self._outcome(job), None, None
-        path = self._job(job.host, job.target, ".jsonl")
-        if path.exists():
-            try:
-                result = wire.parse(path.read_bytes())
-            except WireError as error:
-                fault = error.message
-        if outcome is None:
-            message = "the harness was stopped before this target ended"
-            outcome = Outcome(host=job.host, target=job.target, status="partial" if result else "not_run",
-                              reason="harness_stopped", message=message)  # fmt: skip
-        elif fault is not None:
+        result, fault = self._stored(job)
+        outcome = self._outcome(job, result)
+        if fault is not None and outcome.reason not in ("harness_stopped", "outcome"):
             outcome = outcome.model_copy(update={"status": "failed", "reason": "result", "message": fault})
+        elif outcome.status == "answered" and result is not None and (lack := wire.lack(result)):
+            outcome = outcome.model_copy(update={"status": wire.part(result), "reason": "incomplete", "message": lack})
         return outcome, result
 
-    def _outcome(self, job: JobSummary) -> Outcome | None:
-        path = self._job(job.host, job.target, ".outcome.json")
+    def _stored(self, job: JobSummary) -> tuple[Result | None, str | None]:
+        """The result as it is stored, or why there is none of it to read."""
+        path = self._job(job.host, job.target, ".jsonl")
         try:
-            return Outcome.model_validate_json(path.read_bytes())
+            return wire.parse(path.read_bytes()), None
         except FileNotFoundError:
-            return None
+            return None, None
+        except OSError as error:
+            return None, f"{path}: {error.strerror}"
+        except WireError as error:
+            return None, error.message
+
+    def _outcome(self, job: JobSummary, result: Result | None) -> Outcome:
+        """The outcome as it is stored; one that is missing or broken costs that row, not the report."""
+        path = self._job(job.host, job.target, ".outcome.json")
+        came = result is not None and bool(result.cells)
+        try:
+            outcome = Outcome.model_validate_json(path.read_bytes())
+            if (outcome.host, outcome.target) == (job.host, job.target):
+                return outcome
+            what = "it is another target's"
+        except FileNotFoundError:
+            return Outcome(host=job.host, target=job.target, status="partial" if came else "not_run",
+                           reason="harness_stopped",
+                           message="the harness was stopped before this target ended")  # fmt: skip
+        except OSError as error:
+            what = str(error.strerror)
         except ValidationError as error:
-            raise StoreError(f"{path}: {error.errors()[0]['msg']}") from error
+            what = error.errors()[0]["msg"]
+        return Outcome(host=job.host, target=job.target, status="partial" if came else "failed", reason="outcome",
+                       message=f"how this target ended cannot be read: {path.name}: {what}")  # fmt: skip
 
 
 def create(root: Path, jobs: Sequence[Job], command: Sequence[str]) -> Run:

@@ -3,6 +3,8 @@
     bytes -> lines (bounded) -> JSON (bounded, finite) -> records (strict types) -> what belongs together
 
 A line that is wrong costs that line: it becomes a fault with its number, and everything else counts.
+Records that contradict each other are faults too.  `Result.incomplete` says whether any of it lost
+or put in doubt what was reported, so that nobody takes the rest for the whole.
 Only a whole that cannot be a result, or one that a newer major version wrote, is a WireError.
 """
 
@@ -12,7 +14,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,22 +35,31 @@ from harness.records.payload import (
     RunRecord,
     WireRecord,
 )
+from harness.records.work import OutcomeStatus
 
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})")
 # The name under which unknown fields are counted once there are too many names.
 _OTHERS = "(others)"
+# What a device of torch's name can be: HIP's devices are called cuda.
+_BACKENDS = {"cpu": ("cpu",), "cuda": ("cuda", "rocm"), "xpu": ("xpu",), "mps": ("mps",)}
+# A cell with one of these says that its device computed something.
+_COMPUTED = (*probe_payload.RAN_STATUSES, "eager_fallback", "cpu_fallback", "wrong", "flaky")
+# A cell with one of these never came to its device: where torch does not answer, none is described.
+_NO_TURN = ("not_run", "blocked", "skipped")
 
 
 @dataclass(frozen=True)
 class Limits:
     """What a host may send at most; sizes in bytes."""
 
-    total: int = 64_000_000
+    total: int = 64 * 2**20
     line: int = 8_000_000
     lines: int = 200_000
     depth: int = 32
     faults: int = 200
     unknown_fields: int = 200
+    devices: int = 256  # names of them; a report has a row for each
+    functions: int = 2000  # functions and variants; a report has a column for each
 
 
 DEFAULT_LIMITS = Limits()
@@ -68,7 +79,7 @@ def parse(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Result:
     data = data.rstrip(b"\0")
     for number, line, is_torn in _lines(data):
         if number > limits.lines:
-            reader.fault(f"more than {limits.lines} lines; the rest was left out")
+            reader.fault(f"more than {limits.lines} lines; the rest was left out", loses=True)
             break
         if line.strip():
             reader.read(number, line, is_torn)
@@ -77,6 +88,16 @@ def parse(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Result:
         first = result.faults[0] if result.faults else "it is empty"
         raise WireError(f"what came back is not a result: {first}")
     return result
+
+
+def lack(result: Result) -> str | None:
+    """Why a result is not, or not surely, all that its target reported; None if it is."""
+    return f"a part of the result cannot be used: {result.incomplete}" if result.incomplete else None
+
+
+def part(result: Result) -> OutcomeStatus:
+    """What a target is called of which not everything came: without a single cell it gave nothing."""
+    return "partial" if result.cells else "failed"
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
@@ -104,18 +125,21 @@ class _Reader:
     unknown: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     faults_left_out: int = 0
+    incomplete: str | None = None
     replaced: int = 0
+    device_names: set[Hashable] = field(default_factory=set)
+    function_names: set[Hashable] = field(default_factory=set)
 
     def read(self, number: int, line: bytes, is_torn: bool) -> None:
         """Take one line; whatever is wrong with it becomes a fault."""
         if len(line) > self.limits.line:
-            self.fault(f"line {number}: {len(line)} bytes; at most {self.limits.line} are read")
+            self.fault(f"line {number}: {len(line)} bytes; at most {self.limits.line} are read", loses=True)
             return
         try:
             record = self.record(number, line)
         except (ValueError, TypeError) as error:
             what = "cut short" if is_torn else _words(error)
-            self.fault(f"line {number}: {what}")
+            self.fault(f"line {number}: {what}", loses=True)
             return
         if record is not None:
             self.take(number, record)
@@ -153,20 +177,46 @@ class _Reader:
             if hashlib.sha256(record.text.encode()).hexdigest() == record.sha256:
                 self.artifacts[record.sha256] = record.text
             else:
-                self.fault(f"line {number}: the text of artifact {record.sha256[:12]} does not have that hash")
+                what = f"the text of artifact {record.sha256[:12]} does not have that hash"
+                self.fault(f"line {number}: {what}", loses=True)
         elif isinstance(record, CellRecord):
-            cell = (record.device, record.function, record.variant)
-            self.replaced += cell in self.cells
-            self.cells[cell] = record
+            self.take_cell(number, record)
         elif isinstance(record, DeviceRecord):
-            self.replaced += record.device in self.devices
-            self.devices[record.device] = record
+            self.take_device(number, record)
         else:
             if getattr(self, record.record) is not None:
                 self.fault(f"line {number}: a second {record.record} record; the last one counts")
             setattr(self, record.record, record)
 
-    def fault(self, message: str) -> None:
+    def take_cell(self, number: int, record: CellRecord) -> None:
+        """Put a cell where it belongs, if there is room for its row and its column."""
+        column, limits = (record.function, record.variant), self.limits
+        has_row = self.has_room(number, self.device_names, record.device, limits.devices, "devices")
+        if has_row and self.has_room(number, self.function_names, column, limits.functions, "functions"):
+            cell = (record.device, *column)
+            self.replaced += cell in self.cells
+            self.cells[cell] = record
+
+    def take_device(self, number: int, record: DeviceRecord) -> None:
+        """Put a device where it belongs, if its name and its backend agree: what it ran is counted by backend."""
+        if record.backend not in _BACKENDS.get(record.device.partition(":")[0], ()):
+            self.fault(f"line {number}: device {record.device} cannot be of backend {record.backend}", loses=True)
+        elif self.has_room(number, self.device_names, record.device, self.limits.devices, "devices"):
+            self.replaced += record.device in self.devices
+            self.devices[record.device] = record
+
+    def has_room(self, number: int, names: set[Hashable], name: Hashable, limit: int, what: str) -> bool:
+        """True if a name is known or one more may be; else a fault.  Rows times columns is what a report costs."""
+        if name not in names and len(names) >= limit:
+            self.fault(f"line {number}: more than {limit} {what}; this one was left out", loses=True)
+            return False
+        names.add(name)
+        return True
+
+    def fault(self, message: str, *, loses: bool = False) -> None:
+        """Keep what is wrong; `loses` if something that was reported is not in the result, or is in doubt."""
+        if loses and self.incomplete is None:
+            self.incomplete = message
         if len(self.faults) < self.limits.faults:
             self.faults.append(message)
         else:
@@ -181,14 +231,16 @@ class _Reader:
     def result(self) -> Result:
         """Everything, with what does not belong together among the faults."""
         if self.accepted and self.run is None:
-            self.fault("no run record says which payload wrote this")
+            self.fault("no run record says which payload wrote this", loses=True)
         for (device, function, variant), cell in self.cells.items():
             for graph in cell.graphs:
                 if graph.artifact not in self.artifacts:
                     self.fault(
                         f"cell {device}/{function}~{variant}: the code of graph {graph.index} "
-                        f"({graph.artifact[:12]}) never came"
+                        f"({graph.artifact[:12]}) never came",
+                        loses=True,
                     )
+        self.compare()
         if self.faults_left_out:
             self.faults.append(f"and {self.faults_left_out} more faults")
         return Result(
@@ -200,8 +252,23 @@ class _Reader:
             end=self.end,
             unknown_fields=dict(self.unknown),
             faults=self.faults,
+            incomplete=self.incomplete,
             replaced=self.replaced,
         )
+
+    def compare(self) -> None:
+        """Hold cells against their devices and against the number that the end record gives."""
+        statuses: dict[str, set[str]] = {}
+        for cell in self.cells.values():
+            statuses.setdefault(cell.device, set()).add(cell.status)
+        for name, found in statuses.items():
+            device = self.devices.get(name)
+            if device is None and not found <= set(_NO_TURN):
+                self.fault(f"cells of {name} came, and no device record of that name", loses=True)
+            elif device is not None and device.status != "ok" and found & set(_COMPUTED):
+                self.fault(f"device {name} is {device.status}, and cells computed on it", loses=True)
+        if self.end is not None and len(self.cells) < self.end.cells:
+            self.fault(f"the end record counts {self.end.cells} cells; {len(self.cells)} came", loses=True)
 
 
 def _check_version(version: object) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-# What `make system-deps` installs: everything that a full test run can use.
+# What `make system-deps` installs: everything that a full test run can use.  The second group is for the
+# tests of containers alone: two engines, a registry, and the tool that makes a base image without one.
 DEBIAN_PACKAGES = (
     "openssh-server",
     "openssh-client",
@@ -26,6 +27,21 @@ DEBIAN_PACKAGES = (
     "openssl",
     "chromium",
     "fonts-dejavu-core",
+)
+CONTAINER_PACKAGES = (
+    "docker.io",
+    "iptables",
+    "mmdebstrap",
+    "podman",
+    "crun",
+    "runc",
+    "fuse-overlayfs",
+    "netavark",
+    "aardvark-dns",
+    "slirp4netns",
+    "uidmap",
+    "catatonit",
+    "docker-registry",
 )
 
 # The package behind each need, and the command that installs packages, by family of systems.
@@ -143,7 +159,7 @@ def accelerator(root: Path = Path("/"), system: str | None = None) -> str:
     return "cpu"
 
 
-def missing_packages(packages: Sequence[str] = DEBIAN_PACKAGES) -> list[str]:
+def missing_packages(packages: Sequence[str] = DEBIAN_PACKAGES + CONTAINER_PACKAGES) -> list[str]:
     """Those Debian packages that dpkg does not have fully installed."""
     lacking = []
     for name in packages:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import probe_payload
+from harness.records.containers import ContainerFacts
 from harness.records.payload import CellRecord, Correctness, DeviceRecord, Environment
 from harness.records.view import TargetView
 
@@ -97,7 +98,7 @@ def environment_facts(environment: Environment) -> tuple[Pair, ...]:
     return (
         *_known(environment.model_dump(include=set(_ENVIRONMENT)), _ENVIRONMENT, environment.unknown),
         *([Pair("fingerprint covers", ", ".join(covers))] if covers else []),
-        *(Pair(f"start-up: {name.replace('_', ' ')}", f"{seconds:g} s") for name, seconds in environment.startup.items()),
+        *(Pair(f"start-up: {what.replace('_', ' ')}", f"{took:g} s") for what, took in environment.startup.items()),
         *backends,
         *(Pair(f"set: {name}", value) for name, value in environment.env_set.items()),
         *(Pair(f"cleared: {name}", value) for name, value in environment.env_cleared.items()),
@@ -143,12 +144,27 @@ def source_facts(target: TargetView) -> tuple[Pair, ...]:
         ("payload that ran", run.payload_sha256 if run else None),
         ("payload version", run.payload_version if run else None),
         ("result file", outcome.result_sha256),
+        *_container(outcome.container),
         ("end", _end(target)),
         ("unknown fields", ", ".join(f"{name} ({n})" for name, n in sorted(target.unknown_fields.items()))),
         ("refused lines", "; ".join(target.faults[:10])),
         ("left behind", outcome.left_behind),
     )
     return tuple(Pair(label, value) for label, value in pairs if value)
+
+
+def _container(facts: ContainerFacts | None) -> tuple[tuple[str, str | None], ...]:
+    if facts is None:
+        return ()
+    engine = f"{facts.engine} {facts.engine_version}{', rootless' if facts.rootless else ''}"
+    return (
+        ("container", f"{engine}, as {facts.user}, for {facts.backend}"),
+        ("image", facts.image),
+        ("image ID", facts.image_id),
+        ("repo digest", facts.repo_digest or "none: no registry gave this image"),
+        ("container flags", shlex.join(facts.flags)),
+        ("container notes", "; ".join(facts.notes)),
+    )
 
 
 def _end(target: TargetView) -> str | None:

@@ -6,7 +6,6 @@ that an act needs stands on the host and in the Place.
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -44,6 +43,7 @@ class Place:
 class State:
     """What a poll says.  `lost`: the command and its keeper were killed from outside.
 
+    `oom_kills` is how many processes the kernel killed for memory there since the start, if it tells.
     `exit_reason` is None for a command that ended by itself, else deadline, cancelled, memory or
     not_started.  `result_sha256` is None while it runs, and where the host has no program to hash with:
     then the length is what can be compared.
@@ -58,6 +58,7 @@ class State:
     exit_reason: str | None
     survivors: tuple[int, ...]
     stderr: str
+    oom_kills: int | None = None
 
 
 class Launcher(Protocol):
@@ -86,5 +87,3 @@ class Launcher(Protocol):
 
     def discard(self, transport: Transport, place: Place, /) -> str | None:
         """Remove a directory in which nothing was started; returns why it could not be, or None."""
-
-

@@ -6,16 +6,30 @@ and stops by its own deadline if nobody comes back.
 
 from __future__ import annotations
 
-import contextlib
 import json
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import TypeVar
+
+from pydantic import ValidationError
 
 from harness.errors import Blocked, CommandFailed
 from harness.launchers import keeper
+from harness.launchers.base import Place, State
+from harness.records.base import Record
+from harness.records.keeper import (
+    KeeperExit,
+    KeeperHashes,
+    KeeperLeft,
+    KeeperPlace,
+    KeeperPoll,
+    KeeperRemoved,
+    KeeperStarted,
+    KeeperSwept,
+)
 from harness.transports.base import Completed, Transport
+
+Reply = TypeVar("Reply", bound=Record)
 
 KEEP_HOURS = 24.0  # how long a directory that was left behind may be asked for
 ACT_TIMEOUT = 60.0  # seconds for one short act
@@ -48,7 +62,8 @@ print({keeper.MARK!r} + json.dumps(dict(place, python="%d.%d" % sys.version_info
 # The hash of each file as it arrived.
 _HASH = f"""
 import hashlib, json, sys
-print({keeper.MARK!r} + json.dumps([hashlib.sha256(open(path, "rb").read()).hexdigest() for path in sys.argv[1:]]))
+hashes = [hashlib.sha256(open(path, "rb").read()).hexdigest() for path in sys.argv[1:]]
+print({keeper.MARK!r} + json.dumps(dict(hashes=hashes)))
 """
 
 # Removes a directory in which nothing was started, so that no keeper need be there.
@@ -66,36 +81,6 @@ print({keeper.MARK!r} + json.dumps(dict(removed=not os.path.exists(sys.argv[1]),
 _IN_HOME = 'exec "$HOME/$0" "$@"'
 
 
-@dataclass(frozen=True)
-class Place:
-    """A private directory on a host and the python that acts in it."""
-
-    root: str
-    folder: str
-    python: str
-    python_version: str
-
-    @property
-    def result(self) -> str:
-        """Path of the JSON Lines file."""
-        return f"{self.folder}/{keeper.RESULT}"
-
-
-@dataclass(frozen=True)
-class State:
-    """What a poll says.  `lost`: the command and its keeper were killed from outside."""
-
-    state: Literal["running", "ended", "lost"]
-    offset: int
-    progress: str
-    result_bytes: int
-    result_sha256: str | None
-    exit_code: int | None
-    exit_reason: str | None
-    survivors: tuple[int, ...]
-    stderr: str
-
-
 def prepare(transport: Transport, python: str, root: str | None) -> Place:
     """Make a private directory on the host; `root` is where (its temporary directory if None).
 
@@ -110,14 +95,16 @@ def prepare(transport: Transport, python: str, root: str | None) -> Place:
             reason="no_python",
             hint="set `python:` to its full path in hosts.yaml",
         )
-    reply = _reply(done)
-    version = str(reply["python"])
+    reply = _reply(done, KeeperPlace)
+    version = reply.python
     if tuple(map(int, version.split("."))) < (3, 9):
         raise Blocked(f"{python} is Python {version}, the payload needs 3.9", reason="python_too_old",
                       hint="set `python:` to a newer one in hosts.yaml")  # fmt: skip
+    if reply.root is None or reply.folder is None:
+        raise CommandFailed("the host did not say where its directory is", reason="command_failed")
     if below_home != python:
-        python = f"{reply['home']}/{below_home}"
-    return Place(str(reply["root"]), str(reply["folder"]), python, version)
+        python = f"{reply.home}/{below_home}"
+    return Place(reply.root, reply.folder, python, version)
 
 
 def push(transport: Transport, place: Place, payload: Path) -> str:
@@ -132,9 +119,10 @@ def push(transport: Transport, place: Place, payload: Path) -> str:
     for path, data in files.items():
         transport.put(data, path, mode=0o600)
     sent = [sha256(data).hexdigest() for data in files.values()]
-    arrived = _reply(transport.run((place.python, "-c", _HASH, *files), timeout=ACT_TIMEOUT))
-    for path, here, there in zip(files, sent, arrived, strict=True):
-        if here != there:
+    done = transport.run((place.python, "-c", _HASH, *files), timeout=ACT_TIMEOUT)
+    arrived = dict(zip(files, _reply(done, KeeperHashes).hashes, strict=False))
+    for path, here in zip(files, sent, strict=True):
+        if arrived.get(path) != here:
             raise CommandFailed(
                 f"{path} arrived changed: its sha256 on the host is not the one that was sent", reason="hash"
             )
@@ -148,57 +136,70 @@ def start(
     variables = {**environment, "TMPDIR": f"{place.folder}/work", "ATLAS_RUN_DIRECTORY": place.folder}
     job = json.dumps({"argv": argv, "environment": variables, "deadline": deadline})
     transport.put(job.encode(), f"{place.folder}/job.json", mode=0o600)
-    _act(transport, place, "sweep", place.root, str(KEEP_HOURS))
-    reply = _act(transport, place, "start", place.folder)
-    if "error" in reply:
-        raise CommandFailed(f"{reply['error']}: {reply.get('detail', '')}", reason="start")
+    _act(transport, place, KeeperSwept, "sweep", place.root, str(KEEP_HOURS))
+    reply = _act(transport, place, KeeperStarted, "start", place.folder)
+    if reply.error is not None:
+        raise CommandFailed(f"{reply.error}: {reply.detail}", reason="start")
 
 
 def poll(transport: Transport, place: Place, offset: int) -> State:
-    """What the command is doing; `offset` is where the last poll's progress ended."""
-    reply = _act(transport, place, "poll", place.folder, str(offset))
-    ended = reply.get("exit") or {}
+    """What the command is doing; `offset` is where the last poll's progress ended.
+
+    Raises CommandFailed where the host claims to be at another place of its progress than it can be.
+    """
+    reply = _act(transport, place, KeeperPoll, "poll", place.folder, str(offset))
+    if not offset <= reply.offset <= offset + keeper.PROGRESS_CHUNK:
+        raise CommandFailed(f"asked for its progress from byte {offset} on, the host says that it is at {reply.offset}",
+                            reason="command_failed")  # fmt: skip
+    ended = reply.exit or KeeperExit()
     return State(
-        state=reply["state"], offset=int(reply["offset"]), progress=str(reply["progress"]),
-        result_bytes=int(reply["result_bytes"]), result_sha256=reply.get("result_sha256"),
-        exit_code=ended.get("code"), exit_reason=ended.get("reason"), survivors=tuple(ended.get("survivors") or ()),
-        stderr=str(reply.get("stderr", "")),
+        state=reply.state, offset=reply.offset, progress=reply.progress, result_bytes=reply.result_bytes,
+        result_sha256=reply.result_sha256, exit_code=ended.code, exit_reason=ended.reason, survivors=ended.survivors,
+        stderr=reply.stderr, oom_kills=ended.oom_kills,
     )  # fmt: skip
 
 
 def cancel(transport: Transport, place: Place) -> tuple[int, ...]:
     """End the command and everything that it started; returns the pids that would not die."""
-    return tuple(_act(transport, place, "cancel", place.folder, timeout=CANCEL_TIMEOUT)["left"])
+    return _act(transport, place, KeeperLeft, "cancel", place.folder, timeout=CANCEL_TIMEOUT).left
 
 
 def clean(transport: Transport, place: Place) -> str | None:
     """Remove the directory; returns why it could not be, or None."""
-    return _removed(place, _act(transport, place, "clean", place.folder))
+    return _removed(place, _act(transport, place, KeeperRemoved, "clean", place.folder))
 
 
 def discard(transport: Transport, place: Place) -> str | None:
     """Remove a directory in which nothing was started; returns why it could not be, or None."""
-    return _removed(place, _reply(transport.run((place.python, "-c", _DISCARD, place.folder), timeout=ACT_TIMEOUT)))
+    done = transport.run((place.python, "-c", _DISCARD, place.folder), timeout=ACT_TIMEOUT)
+    return _removed(place, _reply(done, KeeperRemoved))
 
 
-def _removed(place: Place, reply: dict[str, Any]) -> str | None:
-    return None if reply.get("removed") else f"{place.folder}: {reply.get('why')}"
+def _removed(place: Place, reply: KeeperRemoved) -> str | None:
+    return None if reply.removed else f"{place.folder}: {reply.why}"
 
 
-def _act(transport: Transport, place: Place, act: str, *words: str, timeout: float = ACT_TIMEOUT) -> dict[str, Any]:
+def _act(
+    transport: Transport, place: Place, reply: type[Reply], act: str, *words: str, timeout: float = ACT_TIMEOUT
+) -> Reply:
     argv = (place.python, "-B", f"{place.folder}/keeper.py", act, *words)
-    reply: dict[str, Any] = _reply(transport.run(argv, timeout=timeout))
-    return reply
+    return _reply(transport.run(argv, timeout=timeout), reply)
 
 
-def _reply(done: Completed) -> Any:
-    """The keeper's line out of whatever else was printed; raises CommandFailed or Blocked without one."""
+def _reply(done: Completed, record: type[Reply]) -> Reply:
+    """The keeper's line out of whatever else was printed; raises CommandFailed or Blocked without a right one."""
+    command = " ".join(word if len(word) < 80 else "..." for word in done.argv)
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         if line.startswith(keeper.MARK):
-            with contextlib.suppress(ValueError):
-                return json.loads(line[len(keeper.MARK) :])
+            try:
+                return record.model_validate_json(line[len(keeper.MARK) :])
+            except ValidationError as error:
+                (fault, *_) = error.errors(include_url=False, include_input=False, include_context=False)
+                if fault["type"] != "json_invalid":
+                    where = ".".join(map(str, fault["loc"]))
+                    raise CommandFailed(f"`{command}` gave a reply that is none: {where}: {fault['msg']}",
+                                        reason="command_failed") from error  # fmt: skip
     last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1][:300]
-    command = " ".join(word if len(word) < 80 else "..." for word in done.argv)
     if done.exit_code == 0:
         raise Blocked(f"`{command}` printed no reply: a login shell or forced command answers in its place",
                       reason="no_reply", hint=f"try: ssh HOST {done.argv[0]} --version")  # fmt: skip

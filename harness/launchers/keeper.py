@@ -91,11 +91,16 @@ def keep(folder: Path, ready: int) -> None:
 
 
 def _run(folder: Path, job: dict[str, Any], asked: list[str]) -> dict[str, Any]:
-    """Run job's argv under its deadline; how it ended."""
+    """Run job's argv under its deadline; how it ended.
+
+    The command has the session's own environment, in which this host's torch works; of two values the
+    job's wins.  What of it changes a result the payload records or clears.
+    """
+    me, kills = os.getpid(), probe_payload.oom_kills()
     try:
         process = subprocess.Popen(
             job["argv"], cwd=folder, env={**os.environ, **job["environment"]}, stdin=subprocess.DEVNULL,
-            start_new_session=True, preexec_fn=probe_payload.die_with_parent,
+            start_new_session=True, preexec_fn=lambda: probe_payload.die_with_parent(me),
         )  # fmt: skip
     except OSError as error:
         sys.stderr.write(f"{error}\n")
@@ -118,8 +123,13 @@ def _run(folder: Path, job: dict[str, Any], asked: list[str]) -> dict[str, Any]:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
     left = probe_payload.kill_descendants(os.getpid(), groups=(process.pid,))
-    code = process.returncode
-    return {"code": code, "reason": reason, "survivors": left, "oom_kills": probe_payload.oom_kills()}
+    return {"code": process.returncode, "reason": reason, "survivors": left, "oom_kills": _killed_since(kills)}
+
+
+def _killed_since(before: int | None) -> int | None:
+    """How many processes the kernel has killed for memory here since it had killed `before`."""
+    now = probe_payload.oom_kills()
+    return None if before is None or now is None else max(0, now - before)
 
 
 def started(pid: int) -> str | None:
@@ -158,19 +168,24 @@ def poll(folder: Path, offset: int) -> None:
 
 
 def cancel(folder: Path) -> None:
-    """Ask, wait, kill; then look whether anything is left."""
+    """End the command of a directory and say what would not die."""
+    say(left=end(folder))
+
+
+def end(folder: Path) -> list[int]:
+    """Ask, wait, kill; then look whether anything is left: the pids that would not die."""
     handle = probe_payload.read_json(folder / "handle.json")
     if handle and alive(folder):
         with contextlib.suppress(OSError):
             os.kill(handle["pid"], signal.SIGTERM)
-        end = time.monotonic() + GRACE + 10
-        while alive(folder) and time.monotonic() < end:
+        last = time.monotonic() + GRACE + 10
+        while alive(folder) and time.monotonic() < last:
             time.sleep(0.05)
         if alive(folder):
             probe_payload.kill_descendants(handle["pid"])
             with contextlib.suppress(OSError):
                 os.kill(handle["pid"], signal.SIGKILL)
-    say(left=_end_ours(folder))
+    return _end_ours(folder)
 
 
 def _end_ours(folder: Path) -> list[int]:
@@ -214,11 +229,11 @@ def clean(folder: Path) -> None:
 
 def sweep(root: Path, hours: float) -> None:
     """Remove what earlier runs left: only directories of ours, dead, and older than the keep time."""
-    removed = []
+    removed = 0
     for folder in sorted(root.glob("run-*")):
         if _abandoned(folder, hours) and not alive(folder) and not _ours(folder):
             shutil.rmtree(folder, ignore_errors=True)
-            removed.append(folder.name)
+            removed += not folder.exists()
     say(removed=removed)
 
 

@@ -15,10 +15,16 @@ from harness.transports.base import Completed
 
 MARK = b"ATLAS-HOST "
 
-_SAY = "say() { printf 'ATLAS-HOST %s\\n' \"$1\"; }\n"
+# Before each of the texts: a reply, and the KiB that are free where a path lies (empty where `df` says no number).
+_PRELUDE = r"""
+say() { printf 'ATLAS-HOST %s\n' "$1"; }
+free() {
+  df -Pk "$1" | tail -n 1 | { read -r _ _ _ blocks _; case $blocks in *[!0-9]*) ;; *) echo "$blocks" ;; esac; }
+}
+"""
 
 # root, engine, owner (uid:gid or empty), free KiB wanted -> root=, folder=
-PREPARE = _SAY + r"""
+PREPARE = r"""
 umask 077
 case $1 in
   '') base=${TMPDIR:-/tmp} ;;
@@ -34,24 +40,25 @@ folder=
 while [ -z "$folder" ] && [ "$attempt" -lt 9 ]; do
   attempt=$((attempt + 1))
   mkdir -p "$root" || exit 1
-  facts=$(ls -ldn "$root") || continue
-  case $facts in
-    drwx------*" $uid "*) ;;
+  case $(ls -ldn "$root" | { read -r mode _ owner _; echo "$mode $owner"; }) in
+    drwx------" $uid"|drwx------[.+@]" $uid") ;;
+    ' ') continue ;;
     *) echo "$root is not a private directory of this user" >&2; exit 1 ;;
   esac
   folder=$(mktemp -d "$root/run-XXXXXXXXXX") || { [ -d "$root" ] && exit 1; }
 done
 [ -n "$folder" ] || exit 1
 fail() { echo "$1" >&2; cd /; rm -rf "$folder"; rmdir "$root" 2>/dev/null; exit 1; }
-free=$(df -Pk "$folder" | tail -n 1 | { read -r _ _ _ blocks _; echo "$blocks"; })
+free=$(free "$folder")
 case $free in
-  ''|*[!0-9]*) ;;
+  '') ;;
   *) [ "$free" -ge "$4" ] || fail "No space left on device: $base has $free KiB free, a run needs $4" ;;
 esac
-mkdir "$folder/work" && echo "$2" >"$folder/container" || fail "cannot write in $folder"
-printf '#!/bin/sh\n' >"$folder/work/try" && chmod 700 "$folder/work/try" || fail "cannot write in $folder"
-"$folder/work/try" 2>/dev/null || fail "noexec: programs cannot run from $base"
-rm "$folder/work/try"
+work=$folder/work
+mkdir "$work" && echo "$2" >"$folder/container" || fail "cannot write in $folder"
+printf '#!/bin/sh\n' >"$work/try" && chmod 700 "$work/try" || fail "cannot write in $folder"
+"$work/try" 2>/dev/null || fail "noexec: programs cannot run from $base"
+rm "$work/try"
 if [ -n "$3" ]; then chown -R "$3" "$folder" || fail "cannot give $folder to $3"; fi
 say "root=$root"
 say "folder=$folder"
@@ -59,12 +66,13 @@ say "folder=$folder"
 
 # folder, offset, most bytes, "hash" or "" -> numbers, then two texts of known length.
 # A link is not followed: the command could have put it there.
-POLL = _SAY + r"""
+POLL = r"""
 size() {
   if [ -f "$1" ] && [ ! -L "$1" ]; then bytes=$(wc -c <"$1") && echo "$((bytes))" || echo 0; else echo 0; fi
 }
 result=$(size "$1/result.jsonl")
 say "result=$result"
+[ -n "$4" ] && say "free=$(free "$1")"
 if [ -n "$4" ] && [ "$result" -gt 0 ]; then
   for program in sha256sum 'shasum -a 256'; do
     command -v "${program%% *}" >/dev/null 2>&1 || continue
@@ -85,7 +93,7 @@ exit 0
 """
 
 # folder
-REMOVE = _SAY + r"""
+REMOVE = r"""
 case $1 in /*/inductor-atlas-*/run-*/*|*..*) exit 2 ;; /*/inductor-atlas-*/run-*) ;; *) exit 2 ;; esac
 [ -d "$1" ] && chmod -R u+rwX "$1" 2>/dev/null
 rm -rf "$1"
@@ -95,7 +103,7 @@ if [ -e "$1" ]; then say "removed=no"; else say "removed=yes"; fi
 
 # root, engine, minutes, prefix of names, then the names of containers that exist: removes directories
 # of this engine without a container in which nothing was written for so long.
-SWEEP = _SAY + r"""
+SWEEP = r"""
 root=$1; engine=$2; minutes=$3; prefix=$4; shift 4
 for folder in "$root"/run-*; do
   [ -d "$folder" ] && [ ! -L "$folder" ] && [ -f "$folder/container" ] && [ ! -L "$folder/container" ] || continue
@@ -105,8 +113,11 @@ for folder in "$root"/run-*; do
   chmod -R u+rwX "$folder" 2>/dev/null
   rm -rf "$folder" && say "removed=$folder"
 done
-say "now=$(date +%s)"
+say "swept=yes"
 """
+
+# -> the host's own clock, which is the engine's too
+NOW = 'say "now=$(date +%s)"'
 
 
 @dataclass(frozen=True)
@@ -120,7 +131,7 @@ class Reading:
 
 def script(text: str, *words: str) -> tuple[str, ...]:
     """The argv that runs one of the texts above."""
-    return ("/bin/sh", "-c", text, "atlas", *words)
+    return ("/bin/sh", "-c", _PRELUDE + text, "atlas", *words)
 
 
 def read(done: Completed, *, texts: Sequence[str] = ()) -> Reading:

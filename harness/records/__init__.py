@@ -4,6 +4,7 @@
     payload     what a payload writes: run, environment, device, artifact, cell, end
     inventory   what hosts.yaml says: Inventory, Group, Host, Target
     hosts_file  the layout of hosts.yaml itself: HostsFile, HostEntry, GroupEntry
+    keeper      what the keeper on a host answers
     work        what the harness does with it: Job, Outcome, RunManifest
     view        what a report shows: Report and its parts
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from harness.records.base import BackendName, Name, Short, StrictRecord
+from harness.records.containers import DeviceWish, ImageName
 
 
 def _split_jump(value: Any) -> Any:
@@ -46,7 +47,15 @@ Jump = Annotated[tuple[Hop, ...], BeforeValidator(_split_jump, json_schema_input
 class TargetSettings(StrictRecord):
     """What a target may set: a runtime, a python, the backends to look for."""
 
-    runtime: Literal["bare"] = Field(default="bare", description="what wraps the command")
+    runtime: Literal["bare", "docker", "podman", "apptainer"] = Field(
+        default="bare", description="what wraps the command"
+    )
+    enabled: bool = Field(default=True, description="false: only when it is named, as host/target")
+    backend: BackendName | None = Field(default=None, description="of a container: what its image is made for")
+    image: ImageName | None = Field(default=None, description="of a container; the backend's image of ours if null")
+    gpus: tuple[DeviceWish, ...] = Field(
+        default=(), description="of a container: indices, GPU or MIG uuids of the devices to give; all if empty"
+    )
     python: RemotePath | None = Field(default=None, description="the host's python if null")
     backends: tuple[BackendName, ...] = Field(default=(), description="backends to look for; all if empty")
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 import probe_payload
 from harness.records.base import Name, Record, Sha256, Short, StrictRecord, Text
+from harness.records.containers import ContainerFacts
 from harness.records.inventory import Host, Target
 
 
@@ -61,6 +62,7 @@ class Outcome(Record):
     result_sha256: Sha256 | None = None
     payload_sha256: Sha256 | None = Field(None, description="as sent by the harness")
     argv: tuple[Text, ...] = ()
+    container: ContainerFacts | None = Field(None, description="what wrapped the payload, for a container")
     left_behind: Text | None = Field(None, description="what could not be removed from the host, and why")
 
 

@@ -189,6 +189,15 @@ def test_a_job_file_that_is_broken(transport: Transport, place: Place) -> None:
     assert b"JSONDecodeError" in done.stderr
 
 
+def test_kills_for_memory_are_those_since_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts since the cgroup was made: what was killed before is not this probe's."""
+    job = {"argv": [sys.executable, "-c", "pass"], "environment": {}, "deadline": 60.0}
+    for counts, said in (((7, 7), 0), ((7, 9), 2), ((None, None), None), ((None, 3), None), ((9, 1), 0)):
+        monkeypatch.setattr(keeper.probe_payload, "oom_kills", iter(counts).__next__)
+        monkeypatch.setattr(keeper.probe_payload, "kill_descendants", lambda *_, **__: [])
+        assert keeper._run(tmp_path, job, [])["oom_kills"] == said
+
+
 # ------------------------------------------------------------------ ending it
 
 

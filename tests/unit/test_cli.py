@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from harness.records import Report
 from tests import stand_ins
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("probe", "plan", "report", "hosts", "demo")
+COMMANDS = ("probe", "plan", "report", "hosts", "images", "demo")
 
 
 def atlas(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -112,6 +113,7 @@ def test_words_that_cannot_be_parsed(words: tuple[str, ...], says: str, capsys: 
     [
         (("probe",), "say which hosts, or --all"),
         (("probe", "good", "--all"), "say which hosts, or --all"),
+        (("probe", "good", "--all", "--limit", "good"), "say which hosts, or --all"),
         (("probe", "goood"), "did you mean good?"),
         (("plan", "sonud"), "did you mean sound"),
         (("probe", "good/docker"), "good/native"),
@@ -138,6 +140,18 @@ def test_faults_of_the_inventory_come_all_at_once(here: Path, capsys: pytest.Cap
         "hosts.yaml:2:9",
         "hosts.yaml:3:15",
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("plan", "good", "--limit", "slow"), ("probe", "sound", "--limit", "unsound,deaf")],
+)
+def test_a_limit_that_leaves_none_of_the_named_hosts(
+    words: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = words_of(capsys, *words)
+    assert code == 5
+    assert "--limit leaves none of the hosts that are named\n  named are good" in err
 
 
 @pytest.mark.parametrize(
@@ -190,6 +204,31 @@ def test_plan(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not (here / "reports").exists(), "a plan touches nothing"
 
 
+@pytest.mark.parametrize(
+    ("words", "hosts"),
+    [
+        (("good", "slow", "--limit", "unsound"), ["slow"]),
+        (("unsound", "--limit", "d*"), ["deaf"]),
+        (("--all", "--limit", "good", "--limit", "deaf"), ["good", "deaf"]),
+        (("--limit", "sound"), ["good"]),
+        (("slow/native", "deaf", "--limit", "all:!deaf/native"), ["slow"]),
+    ],
+    ids=str,
+)
+def test_a_limit_narrows_what_is_named(
+    words: tuple[str, ...], hosts: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = words_of(capsys, "plan", *words)
+    assert code == 0
+    assert [line.partition("/")[0] for line in out.splitlines()] == hosts
+
+
+def test_make_probe_all_passes_every_word_on() -> None:
+    argv = ["make", "--dry-run", "probe-all", "LIMIT=gpu", "HOST=x"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert re.search(r'probe --all .*--limit="\$LIMIT".*-- "\$HOST"', done.stdout), done.stdout
+
+
 def test_plan_says_what_is_skipped_and_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (here / "hosts.yaml").read_text()
     first = before.replace("timeout: 100\n", "timeout: 100\n    targets: {t: {backends: [cpu]}}\n", 1)
@@ -238,7 +277,7 @@ def test_hosts_as_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_without_a_hosts_yaml_there_is_this_computer(tmp_path: Path) -> None:
     done = atlas("hosts", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "localhost  this computer  native (bare)\n")
+    assert (done.returncode, done.stdout) == (0, "localhost  this computer  native (bare), docker (docker)\n")
 
 
 # ------------------------------------------------------------------ probe, report
@@ -331,6 +370,24 @@ def test_a_payload_that_goes_wrong_is_a_row(
     assert list((here / "good-work").iterdir()) == []
 
 
+@pytest.mark.parametrize(("status", "expected"), [("extern_only", 0), ("failed", 1)])
+def test_a_reader_that_leaves_in_mid_probe_changes_nothing(lab: Path, status: str, expected: int) -> None:
+    """As in `atlas probe good 2>&1 | head -1`: the results are stored, and the exit code is theirs."""
+    waits = f"import time\nwhile not Path({str(lab / 'go')!r}).exists(): time.sleep(0.05)\n{stand_ins.ANSWER}"
+    stand_ins.python(lab, "good", waits, stand_ins.result(status=status))
+    argv = [sys.executable, "-m", "harness", "probe", "good", "--hosts", f"{lab}/hosts.yaml", "--reports"]
+    process = subprocess.Popen([*argv, f"{lab}/reports"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"good/native connecting\n"
+    process.stdout.close()
+    (lab / "go").touch()
+    assert process.wait(timeout=100) == expected
+    run = store.open_run(lab / "reports")
+    assert run.results()["good/native"][0].status == "answered"
+    assert (run.folder / "report.html").stat().st_size > 0
+    assert "good/native answered" in (run.folder / "log.txt").read_text()
+
+
 # ------------------------------------------------------------------ interrupts
 
 
@@ -367,6 +424,18 @@ def test_one_interrupt_ends_gently_and_keeps_what_came_in(lab: Path, number: sig
     assert "report.html" in out
     assert list((lab / "slow-work").iterdir()) == []
     assert stand_ins.processes_in(lab.glob("*-work")) == []
+
+
+def test_an_interrupt_before_the_first_cell_is_no_matter_of_the_hosts(lab: Path) -> None:
+    stand_ins.python(lab, "slow", "import time; time.sleep(600)")
+    argv = [sys.executable, "-m", "harness", "probe", "slow", "--hosts", f"{lab}/hosts.yaml", "--reports"]
+    process = subprocess.Popen([*argv, f"{lab}/reports"], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    while not stand_ins.processes_in(lab.glob("*-work")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert [target.outcome.status for target in report_of(lab).targets] == ["cancelled"]
 
 
 def test_a_host_that_had_answered_stays_answered(lab: Path) -> None:

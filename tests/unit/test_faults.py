@@ -149,7 +149,7 @@ def test_known_texts(text: str, status: str, reason: str) -> None:
 
 
 def test_every_rule_is_exercised() -> None:
-    assert {reason for _, _, reason in TEXTS} == {reason for _, _, reason, _ in FAULTS}
+    assert {reason for _, _, reason in TEXTS} - {"error"} == {reason for _, _, reason, _ in FAULTS}
 
 
 def test_the_table_uses_known_words() -> None:

@@ -89,6 +89,24 @@ def test_nothing_comes_alive(value: str) -> None:
     assert not any(LIVE.search(piece) for piece in unescaped), unescaped
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", [":" + "a" * 10**6, ":a" * 500_000, ":\u00e9" * 500_000, "@" * 10**6, "www." * 250_000,
+                                   ":" + "\u00e9" * 10**6, "1" * 10**6, "`" * 10**6])  # fmt: skip
+def test_a_megabyte_of_a_hosts_text_takes_its_own_length(piece: str) -> None:
+    """Time that grew with the square would not end here."""
+    assert len(gfm.text(piece)) >= len(piece)
+
+
+@pytest.mark.parametrize("name", [":smile:", ":+1:", ":100:", ":1234:", ":a1:", ":1a:", ":\u00e91-x:", "://e.org"])
+def test_a_colon_that_could_begin_something_is_cut_off(name: str) -> None:
+    assert gfm.text(f"x{name}").startswith("x:<!-- -->")
+
+
+@pytest.mark.parametrize("name", [":12:", "::", ": a:", ":\u00e9:"])
+def test_other_colons_stay(name: str) -> None:
+    assert "<!--" not in gfm.text(f"x{name}")
+
+
 @pytest.mark.parametrize("frame", ["{}", "- a {} b", "| {} | z |\n| --- | --- |\n| {} | y |"])
 @given(value=st.one_of(st.text(), MARKUP))
 @example("a\\")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness import matrix
 from harness.matrix import build, cell_key, code_texts
-from harness.records import Environment, Outcome, Report, Result
+from harness.records import DeviceRecord, Environment, Outcome, Report, Result
 from tests import sample_report as s
 
 
@@ -135,3 +136,63 @@ def test_size_is_linear_in_cells() -> None:
         return len(build(s.manifest(results), results).model_dump_json())
 
     assert size(200) < 4.5 * size(50)
+
+
+def distinct(host: str, devices: int, functions: int) -> Result:
+    """A result in which no name of a device or function is any other host's."""
+    cells = [s.cell(f"cuda:{d}", f"{host}_{f}") for d in range(devices) for f in range(functions)]
+    return s.result(s.environment("2.13.0"), [s.device(f"cuda:{d}", "cuda") for d in range(devices)], cells)
+
+
+@pytest.mark.parametrize("shape", [(1, 40), (8, 5)], ids=["functions", "devices and functions"])
+def test_the_report_grows_with_the_cells_also_where_each_name_is_new(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "PLACES", 2000)
+
+    def size(hosts: int) -> int:
+        results = {f"h{n}/native": (s.outcome(f"h{n}"), distinct(f"h{n}", *shape)) for n in range(hosts)}
+        report = build(s.manifest(results), results)
+        assert len(report.rows) * len(report.columns) <= max(2000, 3 * len(report.rows))
+        assert len(report.cells) == hosts * 40, "what has no column is kept all the same"
+        return len(report.model_dump_json())
+
+    assert size(120) < 4.5 * size(30)
+
+
+def test_what_most_hosts_have_keeps_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "PLACES", 20)
+    honest = s.result(s.environment("2.13.0"), [s.device("cpu", "cpu")],
+                      [s.cell("cpu", name) for name in ("matmul", "sort")])  # fmt: skip
+    results = {"liar/native": (s.outcome("liar"), distinct("liar", 2, 30))}
+    results |= {f"h{n}/native": (s.outcome(f"h{n}"), honest) for n in range(3)}
+    report = build(s.manifest(results), results)
+    assert [column.function for column in report.columns] == ["matmul", "liar_0", "liar_1", "sort"]
+    assert report.summary.endswith("28 functions more than the table holds have no column.")
+
+
+def test_a_row_whose_functions_have_no_column_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "PLACES", 3)
+    results = {f"h{n}/native": (s.outcome(f"h{n}"), distinct(f"h{n}", 1, 3)) for n in range(2)}
+    first, second = build(s.manifest(results), results).rows
+    assert any(first.cells)
+    assert second.blank == "its cells are below: the table has no column for their functions"
+
+
+def test_a_blank_names_the_fault_that_may_have_made_it() -> None:
+    made = s.result(s.environment("2.13.0"), [s.device("cpu", "cpu"), s.device("mps", "mps")],
+                    [s.cell("cpu", "matmul")]).model_copy(update={"incomplete": "line 7: cut short"})  # fmt: skip
+    results = {"a/native": (s.outcome("a", "partial"), made)}
+    _, row = build(s.manifest(results), results).rows
+    assert row.blank == "a part of the result cannot be used: line 7: cut short"
+
+
+@pytest.mark.parametrize("devices", [[], [s.device("cpu", "cpu", status="blocked")]], ids=["undescribed", "blocked"])
+def test_kinds_are_not_counted_for_a_device_that_is_none(devices: list[DeviceRecord]) -> None:
+    code = s.text("2.13-cpu/softmax.py")
+    made = s.result(s.environment("2.13.0"), devices, [s.cell("cpu", "softmax", code)], code)
+    results = {"a/native": (s.outcome("a", "partial"), made)}
+    report = build(s.manifest(results), results)
+    assert report.summary == "No cell is broken. Inductor generated no kernel."
+    assert report.rows[0].status != "ok"
+    assert len(report.cells) == 1

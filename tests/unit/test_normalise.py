@@ -80,6 +80,30 @@ def test_addresses_of_frozen_parameters() -> None:
     assert "address" in whats(text("2.13-modes/linear_freeze.txt"))
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        pytest.param('#include "' + "/" * 10**6, id="slashes"),
+        pytest.param(('#include "' + "/" * 5000 + "\n") * 200, id="lines of slashes"),
+        pytest.param(" " * 10**6 + "#", id="blanks"),
+        pytest.param("# kernel path: " * 70_000, id="kernel paths"),
+        pytest.param("a" * 10**6, id="one word"),
+        pytest.param("a = None  # device(" + " abcdef" * 150_000, id="addresses"),
+        pytest.param("DeviceProperties(" * 60_000, id="devices"),
+        pytest.param("'backend_hash': '" * 60_000, id="backend hashes"),
+        pytest.param("compiled_module_main('" * 50_000, id="module hashes"),
+        pytest.param("/ab/c" * 200_000, id="folders"),
+        pytest.param(("/ab/c" + "a" * 49) * 20_000, id="paths that are nearly right"),
+        pytest.param("/ab/c" + "a" * 50 + ".py" * 300_000, id="suffixes"),
+    ],
+)
+def test_a_megabyte_of_a_hosts_text_takes_its_own_length(piece: str) -> None:
+    """Time that grew with the square would not end here: a million steps are an instant, their square is not."""
+    normal = normalise(piece)
+    assert restore(normal) == piece
+
+
 def test_what_the_compiler_decided_stays_visible() -> None:
     wide = text("2.13-cpu/pointwise.py")
     assert normal_hash(avx2(wide)) != normal_hash(wide)

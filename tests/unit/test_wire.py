@@ -16,7 +16,7 @@ import probe_payload
 from harness.errors import WireError
 from harness.records.base import BackendName, Status, Word
 from harness.records.payload import WIRE_RECORDS, WireRecord
-from harness.wire import Limits, parse
+from harness.wire import DEFAULT_LIMITS, Limits, lack, parse, part
 
 TEXT = "int main() {}\n// \u00e9 \U0001f600\n"
 SHA = hashlib.sha256(TEXT.encode()).hexdigest()
@@ -43,6 +43,7 @@ CELL: dict[str, Any] = {
     "graphs": [GRAPH],
 }
 END: dict[str, Any] = {"record": "end", "ended": "2026-01-01T00:01:00Z", "cells": 1}
+EMPTY_END: dict[str, Any] = {**END, "cells": 0}
 WHOLE = [RUN, ENVIRONMENT, DEVICE, ARTIFACT, CELL, END]
 
 
@@ -58,6 +59,8 @@ def lines(*records: dict[str, Any] | str | bytes) -> bytes:
 def test_a_whole_result_is_read_without_a_fault() -> None:
     result = parse(lines(*WHOLE))
     assert result.faults == []
+    assert result.incomplete is None
+    assert lack(result) is None
     assert result.unknown_fields == {}
     assert result.replaced == 0
     assert result.run is not None and result.run.argv[0] == "probe_payload.py"
@@ -85,7 +88,7 @@ def test_every_cut_of_a_result_keeps_what_came_before_it() -> None:
 
 
 def test_a_broken_line_in_the_middle_is_not_called_cut_short() -> None:
-    result = parse(lines(RUN, '{"record": "device", "dev', ARTIFACT, CELL))
+    result = parse(lines(RUN, '{"record": "device", "dev', DEVICE, ARTIFACT, CELL))
     [fault] = result.faults
     assert fault.startswith("line 2: ")
     assert "cut short" not in fault
@@ -111,18 +114,19 @@ def test_the_last_record_of_a_cell_counts_in_the_first_ones_place() -> None:
 
 
 def test_a_second_run_environment_or_end_is_a_fault() -> None:
-    result = parse(lines(RUN, {**RUN, "payload_version": "9"}, ENVIRONMENT, ENVIRONMENT, END, END))
+    result = parse(lines(RUN, {**RUN, "payload_version": "9"}, ENVIRONMENT, ENVIRONMENT, EMPTY_END, EMPTY_END))
     assert result.run is not None and result.run.payload_version == "9"
     assert result.faults == [
         "line 2: a second run record; the last one counts",
         "line 4: a second environment record; the last one counts",
         "line 6: a second end record; the last one counts",
     ]
+    assert result.incomplete is None, "nothing was lost"
 
 
 def test_unknown_fields_and_records_are_counted() -> None:
     new = {**CELL, "watts": 3, "graphs": [{**GRAPH, "colour": 1}, {**GRAPH, "colour": 2}]}
-    result = parse(lines(RUN, ARTIFACT, new, {"record": "prediction", "x": 1}, {"record": "prediction"}))
+    result = parse(lines(RUN, DEVICE, ARTIFACT, new, {"record": "prediction", "x": 1}, {"record": "prediction"}))
     assert result.unknown_fields == {"CellRecord.watts": 1, "Graph.colour": 2, "record.prediction": 2}
     assert result.faults == []
     assert len(result.cells) == 1
@@ -132,7 +136,7 @@ def test_unknown_fields_and_records_are_counted() -> None:
 
 
 def test_a_text_that_does_not_have_its_hash_is_dropped() -> None:
-    result = parse(lines(RUN, {**ARTIFACT, "text": TEXT + " "}, CELL))
+    result = parse(lines(RUN, {**ARTIFACT, "text": TEXT + " "}, CELL, DEVICE))
     assert result.artifacts == {}
     assert result.faults == [
         f"line 2: the text of artifact {SHA[:12]} does not have that hash",
@@ -142,20 +146,21 @@ def test_a_text_that_does_not_have_its_hash_is_dropped() -> None:
 
 
 def test_a_cell_whose_code_never_came_is_kept() -> None:
-    result = parse(lines(RUN, CELL))
+    result = parse(lines(RUN, DEVICE, CELL))
     assert [cell.function for cell in result.cells] == ["matmul"]
     assert result.faults == [f"cell cpu/matmul~default: the code of graph 0 ({SHA[:12]}) never came"]
-    assert parse(lines(RUN, CELL, ARTIFACT)).faults == [], "the order does not matter"
+    assert parse(lines(RUN, CELL, ARTIFACT, DEVICE)).faults == [], "the order does not matter"
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_that_are_not_finite_become_null(number: str) -> None:
     raw = json.dumps({**CELL, "correctness": {"verdict": "wrong", "max_abs": 987654321}}).replace("987654321", number)
-    result = parse(lines(RUN, ARTIFACT, raw))
+    result = parse(lines(RUN, ARTIFACT, raw, DEVICE))
     correctness = result.cells[0].correctness
     assert correctness is not None
     assert (correctness.verdict, correctness.max_abs) == ("wrong", None)
     assert result.faults == ["line 3: numbers that are not finite were read as null: 1"]
+    assert result.incomplete is None
 
 
 def test_a_number_that_must_be_there_and_is_not_finite_costs_the_line() -> None:
@@ -219,12 +224,13 @@ def test_depth_up_to_the_limit_is_read() -> None:
     deep: Any = 1
     for _ in range(Limits().depth - 1):
         deep = [deep]
-    assert parse(lines(RUN, ARTIFACT, {**CELL, "new": deep})).faults == []
-    assert len(parse(lines(RUN, ARTIFACT, {**CELL, "new": [deep]})).faults) == 1
+    assert parse(lines(*WHOLE[:4], {**CELL, "new": deep})).faults == []
+    assert len(parse(lines(*WHOLE[:4], {**CELL, "new": [deep]})).faults) == 1
 
 
 def test_a_missing_run_record_is_a_fault() -> None:
-    assert parse(lines(ARTIFACT, CELL)).faults == ["no run record says which payload wrote this"]
+    result = parse(lines(DEVICE, ARTIFACT, CELL))
+    assert result.faults == ["no run record says which payload wrote this"] == [result.incomplete]
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"\0" * 100, b"Last login: today\n", b'{"record": "new"}\n'])
@@ -286,6 +292,78 @@ def test_names_of_unknown_fields_are_bounded_and_counted() -> None:
     assert len(result.unknown_fields) == 6
     assert sum(result.unknown_fields.values()) == 51
     assert all(len(name) < 100 for name in result.unknown_fields)
+
+
+# ---------------------------------------------------------------- not the whole
+
+
+def test_a_refused_record_is_a_loss() -> None:
+    result = parse(lines(*WHOLE[:5], {**CELL, "function": "softmax", "status": "splendid"}, {**END, "cells": 2}))
+    assert len(result.cells) == 1
+    assert result.incomplete == result.faults[0]
+    assert (lack(result) or "").startswith("a part of the result cannot be used: line 6: CellRecord: status: ")
+    assert part(result) == "partial"
+
+
+def test_fewer_cells_than_the_end_record_counts_is_a_loss() -> None:
+    """Each cell counts once, however often it was run."""
+    end = {**END, "cells": 2}
+    result = parse(lines(*WHOLE[:5], {**CELL, "attempts": 2}, end))
+    assert result.incomplete == "the end record counts 2 cells; 1 came"
+    assert parse(lines(*WHOLE[:5], {**CELL, "function": "softmax"}, end)).incomplete is None
+
+
+def test_without_a_cell_there_is_no_part() -> None:
+    assert part(parse(lines(RUN))) == "failed"
+
+
+@pytest.mark.parametrize("fault", ["no device record", "other backend"])
+def test_a_cell_is_never_counted_for_a_device_that_nobody_described(fault: str) -> None:
+    device = {**DEVICE, "device": "cuda:0", "backend": "cpu"} if fault == "other backend" else DEVICE
+    result = parse(lines(RUN, device, ARTIFACT, {**CELL, "device": "cuda:0"}, END))
+    assert "cuda:0" not in [record.device for record in result.devices]
+    assert "cells of cuda:0 came, and no device record of that name" in result.faults
+    if fault == "other backend":
+        assert result.incomplete == "line 2: device cuda:0 cannot be of backend cpu"
+
+
+@pytest.mark.parametrize(
+    ("device", "backend"), [("cpu", "cpu"), ("cuda:1", "cuda"), ("cuda:0", "rocm"), ("xpu:0", "xpu"), ("mps", "mps")]
+)
+def test_names_that_torch_gives_fit_their_backends(device: str, backend: str) -> None:
+    record = {**DEVICE, "device": device, "backend": backend}
+    assert parse(lines(RUN, record, ARTIFACT, {**CELL, "device": device}, END)).faults == []
+
+
+def test_nothing_computes_on_a_device_that_is_blocked() -> None:
+    blocked = {**DEVICE, "status": "blocked", "reason": "device_lost"}
+    result = parse(lines(RUN, blocked, ARTIFACT, CELL, END))
+    assert result.faults == ["device cpu is blocked, and cells computed on it"] == [result.incomplete]
+    idle = {**CELL, "status": "blocked", "graphs": [], "kinds": {}}
+    assert parse(lines(RUN, blocked, idle, END)).faults == []
+
+
+def test_cells_that_had_no_turn_need_no_device() -> None:
+    """Where torch never answers, the payload cannot describe one."""
+    idle = {**CELL, "status": "not_run", "graphs": [], "kinds": {}}
+    assert parse(lines(RUN, idle, END)).faults == []
+
+
+@pytest.mark.parametrize(("field", "what", "limits"), [
+    ("device", "devices", Limits(devices=3)),
+    ("function", "functions", Limits(functions=3)),
+    ("variant", "functions", Limits(functions=3)),
+])  # fmt: skip
+def test_names_that_cost_a_row_or_a_column_are_bounded(field: str, what: str, limits: Limits) -> None:
+    cells = [{**CELL, "graphs": [], field: f"cuda:{n}" if field == "device" else f"name{n}"} for n in range(50)]
+    result = parse(lines(RUN, *cells), limits)
+    assert len(result.cells) == 3
+    assert result.incomplete == f"line 5: more than 3 {what}; this one was left out"
+
+
+def test_devices_without_cells_are_bounded_too() -> None:
+    devices = [{**DEVICE, "device": f"cuda:{n}", "backend": "cuda"} for n in range(DEFAULT_LIMITS.devices + 9)]
+    assert len(parse(lines(RUN, *devices)).devices) == DEFAULT_LIMITS.devices
 
 
 # ---------------------------------------------------------------- any bytes
