@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Stands in for ssh-keygen until the last machine: there it holds up the building of the lab.
 SLOW_KEYGEN = """#!/bin/sh
 for word; do
-    case "$word" in */down/*) echo $$ > {folder}/holding; exec sleep 100;; esac
+    case "$word" in */down/*) echo $$ > {folder}/holding; exec sleep 100 >&- 2>&-;; esac
 done
 exec {real} "$@"
 """

@@ -266,15 +266,17 @@ def ended(**fields: object) -> State:
                     "exit_code": 0, "exit_reason": None, "survivors": (), "stderr": "", **fields})  # type: ignore[arg-type]  # fmt: skip
 
 
+KILLED = "the kernel killed a process of this probe for memory"
+
+
 @pytest.mark.parametrize(
     ("kills", "data", "message"),
     [
         (None, True, None),
         (0, True, None),
-        (1, True, "the kernel killed a process of this probe for memory"),
+        (1, True, KILLED),
         (3, True, "the kernel killed 3 processes of this probe for memory"),
-        (1, False, "the payload wrote no result: it ended with code -9; "
-                   "the kernel killed a process of this probe for memory"),
+        (1, False, f"the payload wrote no result: it ended with code -9; {KILLED}"),
     ],
 )  # fmt: skip
 def test_what_the_kernel_killed_for_memory_is_said(kills: int | None, data: bool, message: str | None) -> None:
@@ -286,4 +288,5 @@ def test_what_the_kernel_killed_for_memory_is_said(kills: int | None, data: bool
 
 
 def test_what_may_be_fetched_may_be_read() -> None:
-    assert runner.RESULT_LIMIT == wire.DEFAULT_LIMITS.total
+    limit = wire.DEFAULT_LIMITS.total
+    assert limit == runner.RESULT_LIMIT
