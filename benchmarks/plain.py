@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import probe_payload  # noqa: E402  needs the line above
+import probe_payload
 
 
 def main(out: str) -> None:

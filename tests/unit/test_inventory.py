@@ -224,8 +224,10 @@ def test_a_fault_says_where_what_and_what_to_write(fields: str, expected: str) -
 def test_versions_are_text_also_where_the_key_is_unknown() -> None:
     found = faults("hosts:\n  lab1:\n    targets:\n      a:\n        torch: 2.10")
     assert found == [
-        'hosts.yaml:5:9 lab1.targets.a.torch: unknown key "torch"; '
-        "write one of backend, backends, enabled, gpus, image, python, runtime",
+        (
+            'hosts.yaml:5:9 lab1.targets.a.torch: unknown key "torch"; '
+            "write one of backend, backends, enabled, gpus, image, python, runtime"
+        ),
         'hosts.yaml:5:16 lab1.targets.a.torch: the version 2.10 is read as a number; write "2.10", with the quotes',
     ]
 
