@@ -36,7 +36,7 @@ exit codes:
   2   a wrong word on the command line, or a fault in hosts.yaml
   3   no host answered
   4   some host is unreachable or blocked; the others answered
-  5   nothing was selected
+  5   nothing was selected, or no host has what was asked for
   70  a bug of inductor-atlas
 """
 
@@ -121,7 +121,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_inventory(command("hosts", "the hosts of hosts.yaml", _hosts))
     cli_images.add_options(command("images", "build, list, verify, ship and push container images", cli_images.run))
-    command("demo", "probe a small lab of real ssh servers on this computer", _demo)
+    demonstration = command("demo", "probe a small lab of real ssh servers on this computer", _demo)
+    demonstration.set_defaults(reports=Path("reports/demo"))  # not in the way of the lab's own latest report
     return parser
 
 

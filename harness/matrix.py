@@ -300,6 +300,10 @@ def _summary(cells: list[ReportCell], rows: list[Row], left_out: int) -> str:
     broken = sum(cell.cell.status in BROKEN for cell in cells)
     are = "is" if broken == 1 else "are"
     first = f"{counted(broken, 'cell')} {are} broken." if broken else "No cell is broken."
+    idle: Counter[str] = Counter(cell.cell.status for cell in cells)
+    for status, words in (("blocked", "blocked"), ("not_run", "without a turn")):
+        if idle[status]:
+            first += f" {idle[status]} of {counted(len(cells), 'cell')} {'is' if idle[status] == 1 else 'are'} {words}."
     more = f" {counted(left_out, 'function')} more than the table holds {'has' if left_out == 1 else 'have'} no column."
     return f"{first} {_generated(cells, rows)}{more if left_out else ''}"
 

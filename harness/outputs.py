@@ -13,11 +13,13 @@ BAD_CELLS = ("failed", "wrong", "crashed", "timeout", "flaky")
 
 
 def exit_code(report: Report) -> int:
-    """What the process ends with: 1 if it was interrupted, else the first that applies of 3, 1, 4, 0."""
+    """What the process ends with: 1 if it was interrupted, 5 if nothing was selected, else the first of 3, 1, 4, 0."""
     statuses = [target.outcome.status for target in report.targets]
     cells = [entry.cell.status for entry in report.cells]
     if "cancelled" in statuses:  # also before the first cell came: that no host answered is not the hosts' doing
         return 1
+    if statuses and all(status == "skipped" for status in statuses):
+        return 5
     if not any(status in RAN for status in cells) and not any(status == "skipped" for status in statuses):
         return 3
     if any(status in BAD_CELLS for status in cells) or any(
@@ -56,7 +58,8 @@ def matrix_table(report: Report) -> str:
         if any(row.cells):
             words += [cell_word(cells[key]) if key else "-" for key in row.cells]
         else:
-            words.append(f"{row.status}: {row.blank or ''}"[:110])
+            said = f"{row.status}: {row.blank or ''}"
+            words.append(said if len(said) <= 110 else f"{said[:109]}…")
         body.append([one_line(word) for word in words])
     return _aligned(head, body)
 

@@ -379,7 +379,7 @@ class _Session:
         if result.end.reason == "no_device" and isinstance(self.launcher, ContainerLauncher):
             raise self.launcher.device_absent()
         if result.end.reason == "no_device":
-            return self.outcome("skipped", "no_device", "no device of this host was selected")
+            return self.outcome("skipped", "no_device", f"it has none of: {', '.join(self.job.selection.devices)}")
         if not result.cells:
             return self.outcome("failed", "no_cells", "the result holds no cell")
         blocked = [cell for cell in result.cells if cell.status == "blocked"]

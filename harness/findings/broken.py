@@ -102,8 +102,22 @@ def _hosts(lookup: Lookup) -> Iterator[Finding]:
             names,
             f"{says}: {why.rstrip('.')}." if why else f"{says}.",
             hosts=hosts,
-            command=hint or f"atlas probe {' '.join(hosts[:20])}",
+            detail=None if is_command(hint) else hint or None,
+            command=hint if is_command(hint) else None if hint else f"atlas probe {' '.join(hosts[:20])}",
+            command_on=names if status == "blocked" and is_command(hint) else "",
         )
+
+
+# Words that a line to type begins with; anything else is advice, and no line to paste.
+_PROGRAM = re.compile(
+    r"(sudo|ssh(-\w+)?|apt(-get)?|dnf|zypper|apk|brew|pip|python[\d.]*|[.~]?/\S+|docker|podman|apptainer|nvidia-\w+|"
+    r"atlas|make|export|df|ls|xcode-select|nvidia-ctk|systemctl|usermod|ldconfig) \S"
+)
+
+
+def is_command(hint: str) -> bool:
+    """True for a hint that can be pasted into a shell as it stands."""
+    return bool(_PROGRAM.match(hint)) and "`" not in hint and ", or " not in hint
 
 
 def _told(target: TargetView, reason: str | None) -> bool:
@@ -128,8 +142,9 @@ def _devices(lookup: Lookup) -> Iterator[Finding]:
                 f" {'is' if len(devices) == 1 else 'are'} blocked: {why.rstrip('.')}.",
                 [cell for cell in of_target if cell.cell.status == "blocked" and cell.cell.device in devices],
                 hosts=[target.host],
-                command=hint or None,
-                command_on=host if hint else "",
+                detail=hint if hint and not is_command(hint) else None,
+                command=hint if is_command(hint) else None,
+                command_on=host if is_command(hint) else "",
             )
 
 
@@ -150,7 +165,8 @@ def _cells(lookup: Lookup) -> Iterator[Finding]:
             place,
             f" cannot compile {some(dict.fromkeys(name(cell) for cell in cells))}: {why}.",
             cells,
-            detail=clip(cells[0].cell.message or "") or None,
-            command=hint or None,
-            command_on=place if hint else "",
+            detail=" ".join(filter(None, (clip(cells[0].cell.message or ""), "" if is_command(hint) else hint)))
+            or None,
+            command=hint if is_command(hint) else None,
+            command_on=place if is_command(hint) else "",
         )

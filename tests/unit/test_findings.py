@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness.findings import add
+from harness.findings.broken import is_command
 from harness.findings.separate import separate
 from harness.matrix import build
 from harness.records import CellRecord, Environment, Finding, Result
@@ -186,3 +187,20 @@ def test_device_blocks_keep_the_originals_form() -> None:
         ("fell back to ATen", "sort"),
         ("ended otherwise", "sort (wrong)"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("hint", "is_one"),
+    [
+        ("sudo apt-get install -y g++", True),
+        ("/opt/venv/bin/python -m pip install torch", True),
+        ("ssh-add ~/.ssh/id_lab", True),
+        ("start sshd there, or correct `port` in hosts.yaml", False),
+        ("only if you know why (a new installation), type: ssh-keygen -R lab1", False),
+        ("install an XPU build of torch, see https://pytorch.org/get-started", False),
+        ("reboot, or install the driver that fits this CUDA", False),
+        ("", False),
+    ],
+)
+def test_only_what_can_be_pasted_is_a_command(hint: str, is_one: bool) -> None:
+    assert is_command(hint) is is_one

@@ -43,7 +43,7 @@ ALONE = ("answered", ("generated",))
         ([ALONE, ALONE], 0),
         ([("answered", GOOD)], 0),
         ([ALONE, ("skipped", ())], 0),
-        ([("skipped", ())], 0),
+        ([("skipped", ())], 5),
         # 1: a cell that went wrong, or a host's run that was cut short
         *([[("answered", ("generated", bad))], 1] for bad in BAD),
         ([ALONE, ("timeout", ())], 1),
