@@ -103,7 +103,7 @@ def _hosts(lookup: Lookup) -> Iterator[Finding]:
             f"{says}: {why.rstrip('.')}." if why else f"{says}.",
             hosts=hosts,
             detail=None if is_command(hint) else hint or None,
-            command=hint if is_command(hint) else None if hint else f"atlas probe {' '.join(hosts[:20])}",
+            command=hint if is_command(hint) else f"atlas probe {' '.join(hosts[:20])}",
             command_on=names if status == "blocked" and is_command(hint) else "",
         )
 
