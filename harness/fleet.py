@@ -201,8 +201,12 @@ class Fleet:
             lines.append(f"Banner {folder}/banner")
         if force_command is not None:
             lines.append(f"ForceCommand {force_command}")
-        if set_env:
-            lines.append("SetEnv " + " ".join(f'"{key}={value}"' for key, value in set_env.items()))
+        # A home of its own: what the user's shell files do (bash reads ~/.bashrc under sshd) is no part of
+        # these machines, and a session that is killed must not leave their locks behind.
+        home = folder / "home"
+        home.mkdir(exist_ok=True)
+        variables = {"HOME": str(home), **set_env}
+        lines.append("SetEnv " + " ".join(f'"{key}={value}"' for key, value in variables.items()))
         return lines
 
     def _start(self, name: str) -> None:

@@ -66,3 +66,10 @@ def _runs(pid: int) -> bool:
         return False
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
     return bool(state.strip()) and not state.strip().startswith("Z")
+
+
+def test_the_users_own_shell_files_are_no_part_of_it(fleet, reach) -> None:
+    transport = reach(fleet.add("box"))
+    transport.open()
+    home = transport.run(("/bin/sh", "-c", 'echo "$HOME"'), timeout=30).stdout.decode().strip()
+    assert home == str(fleet.directory / "box" / "home")
