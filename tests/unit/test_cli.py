@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import harness
+from harness import __main__ as entry
 from harness import cli, inventory, store
 from harness.records import Report
 from tests import stand_ins
@@ -467,3 +468,20 @@ def test_a_second_interrupt_stops_at_once(lab: Path, number: signal.Signals) -> 
     done = atlas("report", "--reports", str(lab / "reports"), "--json")
     assert done.returncode == 3, "not one cell had been fetched"
     assert json.loads(done.stdout)["targets"][0]["outcome"]["status"] == "not_run"
+
+
+def test_an_interrupt_while_the_modules_load_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own handler would raise in the middle of an import, where pydantic may swallow it."""
+    seen: list[object] = []
+
+    def run() -> int:
+        seen.append(signal.getsignal(signal.SIGINT))
+        return 0
+
+    monkeypatch.setattr(cli, "main", run)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert entry.main() == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIG_DFL]
